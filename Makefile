@@ -1,0 +1,41 @@
+# Every target sets itself up: a virtual environment with pinned packages, then the job.
+#   make PYTHON=python3.13 VENV=.venv-3.13 test     another interpreter, beside the first
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT ?= out
+
+.PHONY: demo test lint types unit alone format clean
+
+demo: $(VENV)/installed
+	$(BIN)/aitrace demo -o $(OUT)/demo --force
+
+test: lint types unit alone
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed
+	$(BIN)/mypy
+
+unit: $(VENV)/installed
+	$(BIN)/pytest -n auto -m "not alone"
+
+# Tests that compare clocks of two processes: nothing else may run beside them.
+alone: $(VENV)/installed
+	$(BIN)/pytest -m alone
+
+format: $(VENV)/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) $(OUT)
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("aitrace needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@

@@ -1,0 +1,1 @@
+"""Capturing live traffic of coding agents into traces."""
