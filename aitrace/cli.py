@@ -1,0 +1,82 @@
+"""I/O: the root of the command line; attaches each package's commands lazily by name."""
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from aitrace.errors import AitraceError
+
+COMMANDS = {
+    "demo": "aitrace.commands.demo:demo",
+    "convert": "aitrace.commands.convert:convert",
+    "inspect": "aitrace.commands.inspect:inspect",
+    "check": "aitrace.commands.check:check",
+    "plan": "replayer.commands.plan:plan",
+    "replay": "replayer.commands.replay:replay",
+    "engine": "replayer.commands.engine:engine",
+    "report": "reports.commands.report:report",
+}
+"""Name of each command, and where it is; in the order of the help page."""
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are imported when they are used, so that help and `check` need no network library."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - same
+        target = COMMANDS.get(cmd_name)
+        if target is None:
+            return None
+        module, attribute = target.split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - same
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AitraceError as error:
+            click.echo(f"Error: {error}", err=True)
+            if error.hint is not None:
+                click.echo(f"Hint: {error.hint}", err=True)
+            sys.exit(error.exit_code)
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`): not a failure, and nothing more can be said.
+            sys.stderr.close()
+            sys.exit(0)
+
+
+SUMMARIES = {
+    "demo": "Play a shipped trace against the built-in engine and write a report.",
+    "convert": "Turn traces of other tools into aitrace's format.",
+    "inspect": "Show what is in a trace: sessions, gaps, sizes, sharing.",
+    "check": "Validate a trace, or prove that it holds no text.",
+    "plan": "Show what a replay would send, before anything is sent.",
+    "replay": "Play a trace against an endpoint and keep every call.",
+    "engine": "Serve the three protocols from a simulated engine on loopback.",
+    "report": "Turn a run into one HTML page and a summary.",
+}
+"""What the help page says of each command; a test compares it with the command's own first line."""
+
+
+@click.group(
+    cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(package_name="aitrace")
+def main() -> None:
+    """Replay recorded coding-agent sessions against LLM endpoints and see what it does to time to first token,
+    prefix cache and admission.
+
+    \b
+    Example:
+      aitrace convert traces/*.json -o all.aitrace
+      aitrace replay all.aitrace --url http://127.0.0.1:8000 --protocol chat -o run/
+      aitrace report run/ -o report.html
+    """

@@ -1,0 +1,38 @@
+"""I/O: the one place that reads clocks and sleeps; everything else is handed a time."""
+
+import asyncio
+import time
+from typing import Protocol
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+
+
+class Clock(Protocol):
+    """What the program asks of time. `aitrace.testing.ManualClock` is the fake."""
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds on a clock that never steps; only differences mean something."""
+        ...
+
+    def unix_ns(self) -> int:
+        """Wall time in nanoseconds since 1970, used once to anchor the monotonic clock."""
+        ...
+
+    async def sleep_until(self, at_ns: int) -> None:
+        """Return at or shortly after the monotonic time `at_ns`."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def unix_ns(self) -> int:
+        return time.time_ns()
+
+    async def sleep_until(self, at_ns: int) -> None:
+        wait_ns = at_ns - time.monotonic_ns()
+        await asyncio.sleep(max(0, wait_ns) / NS_PER_S)

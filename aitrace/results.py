@@ -1,0 +1,187 @@
+"""Pure: what a replay leaves behind, as frozen dataclasses; docs/format.md describes the run directory.
+
+A run is a directory: `run.json` (RunHeader, and RunEnd once it ended), `calls.jsonl` (one CallResult per line,
+appended as each call finishes), `calls.parquet` (the same, written at the end), `scrapes.jsonl` (one Scrape per
+line) and `trace.aitrace` (a copy of the trace that was played). All times are ns since the start of the run.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aitrace.schema import CallClass, ErrorKind, GapCause, ProtocolName, Usage
+
+RUN_VERSION = 1
+
+UnsentReason = Literal["session_lost", "interrupted"]
+"""Why a planned call was never sent: its session had lost an earlier call, or the run was stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How the target counts the words that a replay writes."""
+
+    tokens_per_word: float
+    """Tokens that one more word of generated text adds to a prompt."""
+    request_overhead_tokens: float
+    """Tokens of a request beyond its words (chat template)."""
+    source: Literal["probe", "given", "assumed"]
+    """`probe`: measured at the target; `given`: by option; `assumed`: the target reports no usage, 1.0 was taken."""
+    output_forced: bool
+    """Whether the target accepts the fields that force the length of an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHeader:
+    """What was to be played, and against what; written before the first call is sent."""
+
+    version: int = RUN_VERSION
+    """Version of the run directory's format."""
+    producer: str
+    """Program and version."""
+    started_unix_ns: int
+    """Wall time of offset 0, ns since 1970."""
+    url: str
+    """Base URL of the target, without credentials."""
+    protocol: ProtocolName
+    """Wire protocol used."""
+    model: str
+    """Model asked for."""
+    trace: str
+    """File name of the trace that was played."""
+    options: dict[str, Any]
+    """Options of the replay by name, defaults included; never a credential."""
+    open_loop: bool
+    """True if trees start when the arrival process says so; False if a lane waits for the tree before."""
+    time_scale: float
+    """Factor on recorded gaps."""
+    seed: int
+    """Seed of arrivals and text."""
+    share_system: bool
+    """Whether trees of one harness were given the same tools and system prompt."""
+    history: Literal["recorded", "live"]
+    """Whose answers went into the next prompt."""
+    calibration: Calibration
+    """How sizes became words."""
+    planned_trees: int
+    """Trees to be played."""
+    planned_sessions: int
+    """Sessions to be played."""
+    planned_calls: int
+    """Calls to be sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run ended; absent from run.json if the program did not get to write it."""
+
+    ended_ns: int
+    """When the last call had ended."""
+    interrupted: bool
+    """Whether the user stopped it."""
+    sent_calls: int
+    """Calls that were sent."""
+    unsent_calls: int
+    """Planned calls that were not."""
+    cpu_ns: int
+    """CPU time of the replaying process between start and end."""
+    loop_lag_p99_ns: int | None
+    """99th percentile of how late the event loop woke a timer; None if it was never sampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """One planned call and what became of it."""
+
+    index: int
+    """Place in the plan."""
+    call: int
+    """Call of the trace that this one plays."""
+    session: int
+    """Session of the trace."""
+    instance: int
+    """Which playing of a tree this belongs to, from 1; (instance, session) is one session of the run."""
+    root: int
+    """Root session of the trace's tree."""
+    call_class: CallClass
+    """What the call is for."""
+    turn_index: int
+    """Position of the call within its session, from 0."""
+    request_id: str
+    """Sent as `X-Request-Id`; joins with the engine's log."""
+    gap_ns: int | None
+    """Scaled and capped gap before the call; None for the first call of a tree."""
+    gap_cause: GapCause | None
+    """What filled it; None for the first call of a tree."""
+    prompt_tokens: int
+    """Tokens of the prompt by plan."""
+    output_tokens: int
+    """Tokens of the answer by plan."""
+    unsent: UnsentReason | None = None
+    """Why it was not sent; None if it was, and then the times below say how it went."""
+    planned_ns: int | None = None
+    """When it would be due if every answer took its recorded time; None if the plan cannot tell."""
+    due_ns: int | None = None
+    """When all it waited for had ended and the gap was over; None if that never came."""
+    dispatched_ns: int | None = None
+    """When the program began to send it."""
+    connected_ns: int | None = None
+    """When its connection was ready."""
+    sent_ns: int | None = None
+    """When the request's head was handed to the socket."""
+    uploaded_ns: int | None = None
+    """When the whole body was handed to the socket."""
+    headers_ns: int | None = None
+    """When status and headers of the answer came."""
+    first_byte_ns: int | None = None
+    """When the first byte of the body came."""
+    first_event_ns: int | None = None
+    """When the first event of the stream was complete."""
+    first_token_ns: int | None = None
+    """First content, reasoning or tool-call delta; for an answer that was not streamed, its end."""
+    first_visible_ns: int | None = None
+    """First delta of answer text."""
+    last_token_ns: int | None = None
+    """Last content, reasoning or tool-call delta."""
+    end_ns: int | None = None
+    """When the exchange was over, however it ended."""
+    new_connection: bool | None = None
+    """Whether a connection had to be opened; None if none came about."""
+    request_bytes: int | None = None
+    """Bytes of the request's body."""
+    response_bytes: int | None = None
+    """Bytes of the answer's body."""
+    events: int | None = None
+    """Events of the stream; None if it was not one."""
+    token_events: int | None = None
+    """Events that carried content, reasoning or a tool-call delta."""
+    longest_stall_ns: int | None = None
+    """Longest time between two such events; None with fewer than two."""
+    unparsed_events: int = 0
+    """Events that could not be read."""
+    status: int | None = None
+    """HTTP status; None if no headers came."""
+    error: ErrorKind | None = None
+    """What went wrong; None = a complete answer."""
+    error_text: str | None = None
+    """First 200 characters of what the endpoint or the network said; None without an error."""
+    finish: str | None = None
+    """Finish reason in the protocol's word."""
+    retry_after_ns: int | None = None
+    """Wait that the endpoint asked for; None if it did not."""
+    usage: Usage = field(default_factory=Usage)
+    """Tokens as reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrape:
+    """One reading of an engine's metrics, in names common to all engines."""
+
+    at_ns: int
+    """When the reading came back."""
+    url: str
+    """Where it was read."""
+    values: dict[str, float] = field(default_factory=dict)
+    """Common name (`running`, `waiting`, `kv_usage_ratio`, `prefix_query_tokens`, `prefix_hit_tokens`) to value;
+    empty if the reading failed."""
+    error: str | None = None
+    """Why the reading failed; None if it did not."""
