@@ -1,0 +1,124 @@
+"""Pure: durations, sizes and rates as text, the one place that reads and writes them.
+
+Reading:  `250ms`, `1.5s`, `2m`, `1h`, `90` (seconds); `8192`, `8k` (8000), `2M`; `0.2/s`, `12/min`, `100/h`.
+Not read: `5 parsecs` (unknown unit), `-1s` (below 0), `8kk`, `0.2` as a rate (per what?).
+
+Sizes use decimal multiples, as tokens and rates are counted everywhere.
+"""
+
+import re
+
+from aitrace.errors import UsageError
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+NS_PER_MIN = 60 * NS_PER_S
+NS_PER_H = 60 * NS_PER_MIN
+
+_NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_DURATION = re.compile(_NUMBER + r"\s*(ns|us|ms|s|m|min|h|d)?")
+_SIZE = re.compile(_NUMBER + r"\s*(k|M|G)?")
+_RATE = re.compile(_NUMBER + r"\s*/\s*(s|min|m|h)")
+_NS_OF_UNIT = {
+    "ns": 1,
+    "us": NS_PER_US,
+    "ms": NS_PER_MS,
+    "s": NS_PER_S,
+    "m": NS_PER_MIN,
+    "min": NS_PER_MIN,
+    "h": NS_PER_H,
+    "d": 24 * NS_PER_H,
+}
+_MULTIPLE = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+
+def ns_from_duration(text: str) -> int:
+    """Nanoseconds of `250ms`, `1.5s`, `2m`; a bare number is seconds.
+
+    Raises:
+        UsageError: If it is not a duration of 0 or more.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a duration, expected a number with ns, us, ms, s, m, h or d")
+    return round(float(match[1]) * _NS_OF_UNIT[match[2] or "s"])
+
+
+def count_from_size(text: str) -> int:
+    """The whole number that `8192`, `8k` or `1.5M` stands for.
+
+    Raises:
+        UsageError: If it is not a whole number of 0 or more.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a size, expected a number with k, M, G or nothing")
+    count = float(match[1]) * _MULTIPLE.get(match[2], 1)
+    if count != round(count):
+        raise UsageError(f"{text!r} is not a whole number")
+    return round(count)
+
+
+def per_s_from_rate(text: str) -> float:
+    """Events per second of `0.2/s`, `12/min`, `100/h`.
+
+    Raises:
+        UsageError: If it is not a rate.
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a rate, expected a number with /s, /min or /h")
+    return float(match[1]) * NS_PER_S / _NS_OF_UNIT[match[2]]
+
+
+def duration_from_ns(length_ns: int) -> str:
+    """A length for people, to three digits: `250 ms`, `1.5 s`, `2 min 05 s`, `3 h 20 min`."""
+    if length_ns < 0:
+        return "-" + duration_from_ns(-length_ns)
+    for unit, unit_ns, limit_ns in (
+        ("ns", 1, NS_PER_US),
+        ("µs", NS_PER_US, NS_PER_MS),
+        ("ms", NS_PER_MS, NS_PER_S),
+    ):
+        if length_ns < limit_ns:
+            text = _three_digits(length_ns / unit_ns)
+            return f"{text} {unit}" if text != "1000" else duration_from_ns(limit_ns)
+    if length_ns < NS_PER_MIN - NS_PER_S // 20:
+        return f"{_three_digits(length_ns / NS_PER_S)} s"
+    seconds = round(length_ns / NS_PER_S)
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size_from_count(count: float) -> str:
+    """A count for people, to three digits: `950`, `8.19 k`, `118 M`."""
+    for unit, limit in (("", 1_000), ("k", 1_000_000), ("M", 1_000_000_000)):
+        text = _three_digits(count / (limit / 1_000))
+        if abs(count) < limit and text not in ("1000", "-1000"):
+            return f"{text} {unit}".rstrip()
+    return f"{_three_digits(count / 1_000_000_000)} G"
+
+
+def rate_from_per_s(per_s: float, what: str) -> str:
+    """A rate for people: `12.5 tokens/s`; below one per second it is given per minute or hour."""
+    if per_s >= 1 or per_s == 0:
+        return f"{size_from_count(per_s)} {what}/s"
+    if per_s * 60 >= 1:
+        return f"{_three_digits(per_s * 60)} {what}/min"
+    return f"{_three_digits(per_s * 3600)} {what}/h"
+
+
+def ratio_text(part: float, whole: float) -> str:
+    """A share for people, `95.4 %`; `–` if there is no whole."""
+    return "–" if whole == 0 else f"{100 * part / whole:.1f} %"
+
+
+def _three_digits(value: float) -> str:
+    """Rounded to three significant digits, whole numbers unrounded, without trailing zeros."""
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    text = f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+    return text.rstrip("0").rstrip(".")

@@ -1,0 +1,117 @@
+import pytest
+
+from aitrace.errors import UsageError
+from aitrace.units import (
+    count_from_size,
+    duration_from_ns,
+    ns_from_duration,
+    per_s_from_rate,
+    rate_from_per_s,
+    ratio_text,
+    size_from_count,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("250ms", 250_000_000),
+        ("1.5s", 1_500_000_000),
+        ("90", 90_000_000_000),
+        (" 2 m ", 120_000_000_000),
+        ("2min", 120_000_000_000),
+        ("1h", 3_600_000_000_000),
+        ("1d", 86_400_000_000_000),
+        (".5us", 500),
+        ("7ns", 7),
+        ("0", 0),
+    ],
+)
+def test_durations_are_read_in_ns(text, ns):
+    assert ns_from_duration(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "-1s", "5 parsecs", "1s2", "s", "1e3", "nan", "1.2.3s"])
+def test_what_is_no_duration_is_refused_with_the_text(text):
+    with pytest.raises(UsageError, match="is not a duration") as caught:
+        ns_from_duration(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("8192", 8192), ("8k", 8000), ("1.5M", 1_500_000), ("2G", 2_000_000_000), ("0", 0)]
+)
+def test_sizes_are_read_with_decimal_multiples(text, count):
+    assert count_from_size(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "-1", "8kk", "8K", "k", "1.5", "0.0001k"])
+def test_what_is_no_whole_size_is_refused(text):
+    with pytest.raises(UsageError, match="is not a"):
+        count_from_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "per_s"), [("0.2/s", 0.2), ("12/min", 0.2), ("12 / m", 0.2), ("3600/h", 1.0), ("0/s", 0.0)]
+)
+def test_rates_are_read_per_second(text, per_s):
+    assert per_s_from_rate(text) == pytest.approx(per_s)
+
+
+@pytest.mark.parametrize("text", ["0.2", "/s", "-1/s", "1/week", "1/s/s"])
+def test_what_is_no_rate_is_refused(text):
+    with pytest.raises(UsageError, match="is not a rate"):
+        per_s_from_rate(text)
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1_500, "1.5 µs"),
+        (999_999, "1 ms"),
+        (250_000_000, "250 ms"),
+        (999_600_000, "1 s"),
+        (1_234_000_000, "1.23 s"),
+        (59_900_000_000, "59.9 s"),
+        (59_960_000_000, "1 min 00 s"),
+        (125_000_000_000, "2 min 05 s"),
+        (3_599_600_000_000, "1 h 00 min"),
+        (12_000_000_000_000, "3 h 20 min"),
+        (-1_500_000_000, "-1.5 s"),
+    ],
+)
+def test_durations_are_written_to_three_digits(ns, text):
+    assert duration_from_ns(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (950, "950"),
+        (999.7, "1 k"),
+        (8_192, "8.19 k"),
+        (99_990, "100 k"),
+        (999_999, "1 M"),
+        (118_492_342, "118 M"),
+        (6_890_000_000, "6.89 G"),
+        (-8_192, "-8.19 k"),
+    ],
+)
+def test_sizes_are_written_to_three_digits(count, text):
+    assert size_from_count(count) == text
+
+
+@pytest.mark.parametrize(
+    ("per_s", "text"),
+    [(12.5, "12.5 calls/s"), (0, "0 calls/s"), (0.2, "12 calls/min"), (0.001, "3.6 calls/h")],
+)
+def test_rates_are_written_per_the_unit_that_gives_at_least_one(per_s, text):
+    assert rate_from_per_s(per_s, "calls") == text
+
+
+def test_a_ratio_of_nothing_is_a_dash():
+    assert ratio_text(0, 0) == "–"
+    assert ratio_text(1, 3) == "33.3 %"
