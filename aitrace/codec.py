@@ -1,0 +1,440 @@
+"""Pure: trace lines and run records to and from JSON, with converters derived once from the dataclasses' types.
+
+Rules of the JSON form: a field that equals its default is left out; a known field of the wrong type, a word that is
+not in a closed set and a missing field are errors that name the place and the field; an unknown field of a line is
+kept in its `extra` and written back. An unknown field *inside* a known one is kept there too, under the name of the
+known field (`{"usage": {"new": 1}}`, in lists by index: `{"after": {"0": {"new": 1}}}`).
+"""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Literal, TypeVar
+
+import orjson
+
+from aitrace.errors import InputError
+from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
+from aitrace.schema import Call, Events, Footer, Header, Line, Segment, Session
+
+KINDS: dict[str, type[Line]] = {
+    "header": Header,
+    "session": Session,
+    "segment": Segment,
+    "call": Call,
+    "footer": Footer,
+}
+"""What the `kind` of a line may be, and what the line then is."""
+
+_KIND_OF = {cls: kind for kind, cls in KINDS.items()}
+_EXTRA = "extra"
+_RecordT = TypeVar("_RecordT", RunHeader, RunEnd, CallResult, Scrape)
+_Unknown = dict[str, Any]
+_Decode = Callable[[Any, _Unknown, str], Any]
+_Encode = Callable[[Any], Any]
+
+
+class _WrongValueError(Exception):
+    """A value that does not fit its field; the path grows on the way out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.path: list[str] = []
+
+
+def encode_line(line: Line) -> bytes:
+    """One line of a trace as JSON, with its newline."""
+    fields = _encode_fields(_plan(type(line)), line)
+    return orjson.dumps({"kind": _KIND_OF[type(line)], **fields}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def decode_line(data: bytes, *, place: str) -> Line:
+    """One line of a trace of the current version.
+
+    Args:
+        place: Where the line stands (`file:line`), for the text of errors.
+
+    Raises:
+        InputError: The line is not JSON, or a field is missing or wrong.
+    """
+    return line_from_fields(parse_object(data, place=place), place=place)
+
+
+def encode_record(record: RunHeader | RunEnd | CallResult | Scrape) -> bytes:
+    """One record of a run as JSON, with a newline."""
+    return orjson.dumps(_encode_fields(_plan(type(record)), record), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def decode_record(cls: type[_RecordT], data: bytes, *, place: str) -> _RecordT:
+    """One record of a run; fields of a later program that this one does not know are passed over.
+
+    Raises:
+        InputError: The record is not JSON, or a field is missing or wrong.
+    """
+    return record_from_fields(cls, parse_object(data, place=place), place=place)
+
+
+def parse_object(data: bytes, *, place: str) -> dict[str, Any]:
+    """The JSON object that `data` holds, its fields unchecked."""
+    try:
+        fields = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{place}: not JSON: {error}") from error
+    if type(fields) is not dict:
+        raise InputError(f"{place}: expected a JSON object, got {_shorten(fields)}")
+    return fields
+
+
+def line_from_fields(fields: Mapping[str, Any], *, place: str) -> Line:
+    """The line that these JSON fields mean; see `decode_line`."""
+    kind = fields.get("kind")
+    cls = KINDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise InputError(f"{place}: kind: expected one of {_listed(tuple(KINDS))}, got {_shorten(kind)}")
+    plan = _plan(cls)
+    unknown: _Unknown = {}
+    try:
+        arguments = _decode_fields(plan, fields, unknown)
+    except _WrongValueError as error:
+        raise InputError(f"{place}: {'.'.join([str(kind), *error.path])}: {error}") from error
+    # The discriminator is no field of any line, so it always arrives here.
+    del unknown["kind"]
+    if unknown:
+        arguments[_EXTRA] = _writable(unknown, place)
+    line: Line = cls(**arguments)
+    return line
+
+
+def _writable(unknown: _Unknown, place: str) -> _Unknown:
+    """`unknown`, if it can be written back: readers take deeper nesting than writers."""
+    try:
+        orjson.dumps(unknown)
+    except orjson.JSONEncodeError as error:
+        raise InputError(f"{place}: unknown fields are nested too deep: {_listed(tuple(unknown))}") from error
+    return unknown
+
+
+def record_from_fields(cls: type[_RecordT], fields: Mapping[str, Any], *, place: str) -> _RecordT:
+    """The record that these JSON fields mean; see `decode_record`."""
+    try:
+        return cls(**_decode_fields(_plan(cls), fields, {}))
+    except _WrongValueError as error:
+        raise InputError(f"{place}: {'.'.join(error.path)}: {error}") from error
+
+
+def fields_from_record(record: RunHeader | RunEnd | CallResult | Scrape) -> dict[str, Any]:
+    """The JSON fields of a record, for a file that holds more than one."""
+    return _encode_fields(_plan(type(record)), record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Converter:
+    """How values of one type are read and written."""
+
+    as_is: frozenset[type]
+    """JSON types that need no look beyond their type."""
+    decode: _Decode
+    """Called for the rest; raises `_WrongValueError` for what does not fit."""
+    encode: _Encode | None
+    """None if the value is JSON already."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One field of a dataclass and its place in JSON."""
+
+    name: str
+    key: str
+    converter: _Converter
+    default: Any
+    """What is left out when writing; MISSING if the field is always written."""
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How one dataclass is read and written."""
+
+    fields: tuple[_Field, ...]
+    by_key: dict[str, _Field]
+    required: tuple[_Field, ...]
+    has_extra: bool
+
+
+def _decode_fields(plan: _Plan, fields: Mapping[str, Any], unknown: _Unknown) -> dict[str, Any]:
+    """Constructor arguments from JSON fields; what the plan does not know goes to `unknown`."""
+    by_key = plan.by_key
+    arguments: dict[str, Any] = {}
+    for key, value in fields.items():
+        entry = by_key.get(key)
+        if entry is None:
+            unknown[key] = value
+            continue
+        converter = entry.converter
+        if type(value) in converter.as_is:
+            arguments[entry.name] = value
+            continue
+        try:
+            arguments[entry.name] = converter.decode(value, unknown, key)
+        except _WrongValueError as error:
+            error.path.insert(0, key)
+            raise
+    for entry in plan.required:
+        if entry.name not in arguments:
+            missing = _WrongValueError("missing")
+            missing.path.append(entry.key)
+            raise missing
+    return arguments
+
+
+def _encode_fields(plan: _Plan, record: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for entry in plan.fields:
+        value = getattr(record, entry.name)
+        if value == entry.default:
+            continue
+        encode = entry.converter.encode
+        fields[entry.key] = value if encode is None or value is None else encode(value)
+    if plan.has_extra and record.extra:
+        _merge_unknown(plan, fields, record.extra)
+    return fields
+
+
+def _merge_unknown(plan: _Plan, fields: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    """Put unknown fields back where they stood; what stood inside a part that is gone goes with it."""
+    for key, value in extra.items():
+        if key == "kind" or (key in plan.by_key and plan.by_key[key].converter.encode is None):
+            raise ValueError(f"extra holds {key!r}, which is a field of the format")
+        entry = plan.by_key.get(key)
+        if entry is None:
+            fields[key] = value
+        elif key in fields or dataclasses.is_dataclass(entry.default):
+            fields[key] = _with_unknown(fields.get(key, {}), value)
+
+
+def _with_unknown(target: Any, unknown: Mapping[str, Any]) -> Any:
+    """An object or a list of objects with unknown fields inside."""
+    if isinstance(target, list):
+        return [
+            _with_unknown(item, unknown[str(i)]) if str(i) in unknown else item
+            for i, item in enumerate(target)
+        ]
+    return {**target, **unknown}
+
+
+def _plan(cls: type) -> _Plan:
+    """The plan of a dataclass, made when it is first needed."""
+    plan = _PLANS.get(cls)
+    if plan is None:
+        plan = _PLANS[cls] = _make_plan(cls)
+    return plan
+
+
+_PLANS: dict[type, _Plan] = {}
+
+
+def _make_plan(cls: type) -> _Plan:
+    hints = typing.get_type_hints(cls)
+    fields = tuple(
+        _field_plan(cls, field, hints[field.name])
+        for field in dataclasses.fields(cls)
+        if field.name != _EXTRA
+    )
+    return _Plan(
+        fields=fields,
+        by_key={field.key: field for field in fields},
+        required=tuple(field for field in fields if field.required),
+        has_extra=_EXTRA in hints,
+    )
+
+
+def _field_plan(cls: type, field: "dataclasses.Field[Any]", hint: Any) -> _Field:
+    default: Any = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    required = default is dataclasses.MISSING
+    if field.name == "version":
+        # A file whose version has to be guessed is not versioned.
+        default, required = dataclasses.MISSING, True
+    return _Field(
+        name=field.name,
+        key=_KEYS.get((cls, field.name), field.name),
+        converter=_FORMS.get((cls, field.name)) or _converter(hint),
+        default=default,
+        required=required,
+    )
+
+
+def _converter(hint: Any) -> _Converter:
+    """The converter of a type hint; every kind of hint that the dataclasses use is here."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if origin is Literal:
+        return _literal(arguments)
+    if origin in (types.UnionType, typing.Union):
+        return _optional(_converter(next(a for a in arguments if a is not types.NoneType)))
+    if origin is tuple:
+        return _tuple(arguments[0])
+    if origin is dict:
+        return _dict(arguments[1])
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _record(hint)
+    raise TypeError(f"no JSON form for {hint!r}")
+
+
+def _refuse(expected: str) -> _Decode:
+    def decode(value: Any, _unknown: _Unknown, _key: str) -> Any:
+        raise _WrongValueError(f"expected {expected}, got {_shorten(value)}")
+
+    return decode
+
+
+def _float(value: Any, _unknown: _Unknown, _key: str) -> float:
+    if type(value) is int:
+        return float(value)
+    raise _WrongValueError(f"expected a number, got {_shorten(value)}")
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"JSON has no form for {value!r}")
+    return value
+
+
+_SCALARS = {
+    int: _Converter(frozenset({int}), _refuse("an integer"), None),
+    str: _Converter(frozenset({str}), _refuse("a string"), None),
+    bool: _Converter(frozenset({bool}), _refuse("true or false"), None),
+    float: _Converter(frozenset({float}), _float, _finite),
+}
+
+
+def _optional(inner: _Converter) -> _Converter:
+    return dataclasses.replace(inner, as_is=inner.as_is | {types.NoneType})
+
+
+def _literal(words: tuple[str, ...]) -> _Converter:
+    allowed = frozenset(words)
+    refuse = _refuse(f"one of {_listed(words)}")
+
+    def decode(value: Any, unknown: _Unknown, key: str) -> Any:
+        if type(value) is str and value in allowed:
+            return value
+        return refuse(value, unknown, key)
+
+    return _Converter(frozenset(), decode, None)
+
+
+def _record(cls: type) -> _Converter:
+    plan = _plan(cls)
+    refuse = _refuse("an object")
+
+    def decode(value: Any, unknown: _Unknown, key: str) -> Any:
+        if type(value) is not dict:
+            return refuse(value, unknown, key)
+        inner: _Unknown = {}
+        record = cls(**_decode_fields(plan, value, inner))
+        if inner:
+            unknown[key] = inner
+        return record
+
+    return _Converter(frozenset(), decode, lambda record: _encode_fields(plan, record))
+
+
+def _tuple(item_hint: Any) -> _Converter:
+    item = _converter(item_hint)
+    refuse = _refuse("a list")
+
+    def decode(value: Any, unknown: _Unknown, key: str) -> Any:
+        if type(value) is not list:
+            return refuse(value, unknown, key)
+        if item.as_is.issuperset(map(type, value)):
+            return tuple(value)
+        inner: _Unknown = {}
+        items = tuple(_decode_item(item, value[i], inner, str(i)) for i in range(len(value)))
+        if inner:
+            unknown[key] = inner
+        return items
+
+    encode_item = item.encode
+    if encode_item is None:
+        return _Converter(frozenset(), decode, None)
+    return _Converter(frozenset(), decode, lambda value: [encode_item(part) for part in value])
+
+
+def _dict(value_hint: Any) -> _Converter:
+    if value_hint is Any:
+        return _Converter(frozenset({dict}), _refuse("an object"), None)
+    item = _converter(value_hint)
+    refuse = _refuse("an object")
+
+    def decode(value: Any, unknown: _Unknown, key: str) -> Any:
+        if type(value) is not dict:
+            return refuse(value, unknown, key)
+        return {name: _decode_item(item, part, {}, name) for name, part in value.items()}
+
+    if value_hint is float:
+        # An engine may report NaN for what it has not measured; a value that is not known is left out.
+        return _Converter(
+            frozenset(), decode, lambda value: {k: v for k, v in value.items() if math.isfinite(v)}
+        )
+    return _Converter(frozenset(), decode, None)
+
+
+def _decode_item(item: _Converter, value: Any, unknown: _Unknown, key: str) -> Any:
+    if type(value) in item.as_is:
+        return value
+    try:
+        return item.decode(value, unknown, key)
+    except _WrongValueError as error:
+        error.path.insert(0, key)
+        raise
+
+
+def _integers(value: Any) -> list[int]:
+    if type(value) is not list or not _INTEGER_ONLY.issuperset(map(type, value)):
+        raise _WrongValueError(f"expected a list of integers, got {_shorten(value)}")
+    return value
+
+
+def _decode_blocks(value: Any, _unknown: _Unknown, _key: str) -> tuple[tuple[int, int], ...]:
+    flat = _integers(value)
+    if len(flat) % 2:
+        raise _WrongValueError(f"expected pairs of first id and count, got {len(flat)} numbers")
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _encode_blocks(blocks: tuple[tuple[int, int], ...]) -> list[int]:
+    return [number for run in blocks for number in run]
+
+
+def _decode_differences(value: Any, _unknown: _Unknown, _key: str) -> tuple[int, ...]:
+    return tuple(accumulate(_integers(value)))
+
+
+def _encode_differences(points: tuple[int, ...]) -> list[int]:
+    return [*points[:1], *(later - earlier for earlier, later in pairwise(points))]
+
+
+_INTEGER_ONLY = frozenset({int})
+_KEYS: dict[tuple[type, str], str] = {(Call, "call_class"): "class"}
+"""Names in JSON that differ from those of the dataclass."""
+_FORMS: dict[tuple[type, str], _Converter] = {
+    (Segment, "blocks"): _Converter(frozenset(), _decode_blocks, _encode_blocks),
+    (Events, "at_ns"): _Converter(frozenset(), _decode_differences, _encode_differences),
+}
+"""Fields whose JSON form is not that of their type."""
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(repr(word) for word in words)
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,280 @@
+"""Pure: proves that a trace holds no text of anybody's prompts, for `aitrace check --no-text`.
+
+The rule is an allow-list: every string of every line, and every name of a field, must be on a closed list or match a
+pattern too narrow for prose. The lines are looked at as they stand in the file, before anything is decoded, so a
+field that this version does not know is a finding and not a hiding place. Numbers are not looked at.
+
+    {"kind": "session", "id": 0, "root": 0, "agent": "Explore"}           allowed: a well-known kind of agent
+    {"kind": "session", "id": 0, "root": 0, "agent": "4c1d0e8a77b2f3a9"}  allowed: a keyed hash
+    {"kind": "session", "id": 0, "root": 0, "agent": "acme-payroll"}      finding: a name that someone made up
+    {"kind": "session", "id": 0, "root": 0, "note": "acme"}               finding: an unknown field
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, get_args
+
+import orjson
+
+from aitrace.codec import KINDS
+from aitrace.schema import (
+    BlockScope,
+    CallClass,
+    ClockScope,
+    EndedBy,
+    ErrorKind,
+    GapCause,
+    ProtocolName,
+    Relation,
+    Role,
+    SegmentType,
+    Trigger,
+    Unit,
+)
+from aitrace.validate import Finding
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+WELL_KNOWN_TOOLS = _words(
+    """
+    Agent AgentOutputTool AskUserQuestion Bash BashOutput Edit EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree
+    Glob Grep KillBash KillShell LS LSP ListMcpResourcesTool MultiEdit NotebookEdit NotebookRead Read
+    ReadMcpResourceTool SendMessage Skill SlashCommand StructuredOutput Task TaskCreate TaskGet TaskList TaskOutput
+    TaskStop TaskUpdate TeamCreate TeamDelete TodoRead TodoWrite ToolSearch WebFetch WebSearch Workflow Write
+
+    apply_patch close_agent exec exec_command grep_files image_gen list_dir local_shell read_file request_user_input
+    resume_agent send_input shell shell_command spawn_agent tool_search update_plan view_image wait wait_agent
+    web_search write_stdin
+
+    bash batch codesearch edit glob grep invalid list lsp multiedit patch question read skill task todoread todowrite
+    webfetch websearch write
+    """
+)
+"""Names of tools that Claude Code, Codex and OpenCode bring along; any other may say something about its user."""
+
+WELL_KNOWN_AGENTS = _words(
+    """
+    Explore Plan claude-code-guide custom fork general-purpose output-style-setup statusline-setup teammate
+    awaiter compact default explorer guardian memory_consolidation review worker
+    build compaction explore general plan summary title
+    """
+)
+"""Kinds of agent that harnesses bring along, and the words they use for those of the user."""
+
+_SENTENCE_WORDS = _words(
+    """
+    a about after agent agents ai aitrace alibaba all an and another answer answers anthropic any apache
+    appear appears are around as assigned assumed at attempt attempts available back background bailian
+    based be because before begin begins belong belongs between block blocks bodies body both boundaries
+    boundary bsd but by bytes cache cached call calls came cannot capture captured cc cc0 change changed
+    changes chars child children claude client clock code codex collection com come commons compaction
+    connection connections content continue continued continues conversation conversations convert
+    corpus could count counted counts creative cut data dataset datasets day days deltas derived
+    described differ different dispatch distinct do docs does domain duration during dynamo each earlier
+    else empty end ended ends enough estimate estimated event events ever every exact example exist
+    existed expect extend extended extends face fact fewer field fields file files fill filled finer
+    finish first five flat for format found four from full gap gaps gateway github give given gives
+    global group groups guess guessed guesses had happened harness harnesses has hash hashed hashes have
+    headers held history how http https hugging huggingface id identical identified identifies identify
+    identity ids if image images in inc index infer inferred input inputs inside instead interval is it
+    its join joined keep keeps kept kimi kind kinds known kv kvcache labs large larger last later length
+    lengths less licence license licensed lie lies like limit limits list listed lists local long ltd
+    made main make makes many mark marked marks match matched may md mean means measure measured merge
+    merged message messages metadata middle might milliseconds missing mit model models moment moments
+    mooncake moonshot moonshotai more most ms must name names nanoseconds near need needs nested never
+    new next no none nor not nothing number numbered numbers observed of often on once one ones only
+    open openai opencode opened or order org original other others our out output outputs over own
+    parallel parent parents part partial parts passed per piece pieces place placed placeholder point
+    points position precise precision prefix prompt prompts protocol protocols proxy public qwen ran
+    reach read reads real reason reasoning reasons record recorded recorder recording records recover
+    relative release released removed repeated replaced reported request requests resolution respective
+    response responses rest restart result results retries retry right role roles root rounded row rows
+    rule rules run runs s sa same save saved say says schema seconds see seen segment segments
+    semianalysis sent separate separately server session sessions set share shared shares short should
+    show shows side sign simulated since single size sizes smaller smallest so some source sources spawn
+    split splits start started starts stated states status step steps still stop stopped stream streamed
+    streams structure sub subagent subagents such synthetic system tail take taken takes tell tester
+    text texts than that the their them then there these they think this those three through time times
+    to token tokens told too took tool tools total trace traces tree trees turn turns two type types
+    under unit units university unknown unless unlike until upper upstream usage use used user users
+    uses using value values version via visible wall want was way weka well were what when where whether
+    which while whole whose will wire with within without word words would write writes written zero
+    """
+)
+"""What the sentences in headers may be made of: words about traces, of licences and of publishers."""
+
+_Check = Callable[[str], bool]
+
+
+def find_text(number: int, data: bytes) -> Iterator[Finding]:
+    """Every string of one line that might be text.
+
+    Args:
+        number: Place of the line in the file, from 1.
+        data: The line as it stands in the file.
+    """
+    for path, message in _problems(data):
+        yield Finding(severity="error", line=number, rule="text", message=f"{path}: {message}")
+
+
+def _problems(data: bytes) -> Iterator[tuple[str, str]]:
+    try:
+        fields = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        yield "line", "cannot be read, so it cannot be cleared"
+        return
+    if not isinstance(fields, dict) or not isinstance(fields.get("kind"), str) or fields["kind"] not in KINDS:
+        yield "line", "is of no known kind"
+        return
+    if _as_written(fields) != data.strip():
+        # A name given twice would hide its first value from every reader but a person's eye.
+        yield "line", "is not written as aitrace writes it: a repeated field, spaces or escapes"
+    kind = fields.pop("kind")
+    if kind == "header" and fields.get("privacy", "hash") != "hash":
+        yield "header.privacy", "says that segments carry their text"
+    yield from _walk(kind, kind, fields)
+
+
+def _as_written(fields: Mapping[str, Any]) -> bytes | None:
+    try:
+        return orjson.dumps(fields)
+    except orjson.JSONEncodeError:
+        return None  # nested deeper than any line of ours
+
+
+def _walk(path: str, pattern: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Strings and names below one value; `pattern` is its path with `*` for an index."""
+    match value:
+        case str():
+            check = _STRINGS.get(pattern)
+            if check is None or not check(value):
+                yield path, f"might be text: {_shorten(value)}"
+        case dict():
+            yield from _walk_object(path, pattern, value)
+        case list():
+            if pattern not in _LISTS:
+                yield path, "is a list where none belongs"
+                return
+            if all(type(item) is int for item in value):
+                return
+            for index, item in enumerate(value):
+                yield from _walk(f"{path}.{index}", f"{pattern}.*", item)
+        case _:
+            return
+
+
+def _walk_object(path: str, pattern: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in fields.items():
+        inner = f"{pattern}.{name}"
+        if pattern == "footer.notes":
+            inner = f"{pattern}.*"
+            if not _is_count_name(name):
+                yield f"{path}.{_shorten(name)}", "is no name of a count"
+                continue
+        elif inner not in _PATHS:
+            yield f"{path}.{_shorten(name)}", "is an unknown field"
+            continue
+        yield from _walk(f"{path}.{name}", inner, value)
+
+
+def _one_of(hint: Any) -> _Check:
+    return frozenset(get_args(hint)).__contains__
+
+
+def _matches(expression: str) -> _Check:
+    pattern = re.compile(expression)
+    return lambda text: pattern.fullmatch(text) is not None
+
+
+_is_hash = _matches(r"[0-9a-f]{8,64}")
+_is_count_name = _matches(r"(?=.{1,48}$)[a-z][a-z0-9]*(_[a-z0-9]+){0,6}")
+_is_rule_name = _matches(r"(?=.{1,64}$)[a-z0-9]+([._:/@-][a-z0-9]+){0,7}")
+_is_label = _matches(
+    r"[A-Za-z]{1,16}[_-]?[0-9]{1,12}([_-][a-z]{0,3}[0-9]{1,6}){0,3}"
+    r"|[0-9a-f]{8,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
+# No spaces, no leading slash, at most four parts: `org/name`, `bedrock/us.vendor.model-v1:0`, never a path or prose.
+_is_model = _matches(r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9._:@+-]*(/[A-Za-z0-9][A-Za-z0-9._:@+-]*){0,3}")
+_TOKEN = re.compile(r"[0-9]+(?:[.][0-9]+)*(?:e[+-]?[0-9]+)?(?:ns|us|ms|s|m|h)?(?![a-z])|[a-z]+[0-9]?")
+_PUNCTUATION = frozenset(" ,;:.()/'-")
+
+
+def _is_sentence(text: str) -> bool:
+    lowered = text.lower()
+    words = _TOKEN.findall(lowered)
+    known = all(word[0].isdigit() or word in _SENTENCE_WORDS for word in words)
+    return known and 0 < len(words) <= 80 and _PUNCTUATION.issuperset(_TOKEN.sub("", lowered))
+
+
+def _is_tool(text: str) -> bool:
+    return text in WELL_KNOWN_TOOLS or _is_hash(text)
+
+
+def _is_agent(text: str) -> bool:
+    return text in WELL_KNOWN_AGENTS or _is_hash(text)
+
+
+_STRINGS: dict[str, _Check] = {
+    "header.producer": _matches(r"[a-z][a-z0-9._-]{0,31}( v?[0-9][A-Za-z0-9.+-]{0,31})?( [a-z]{1,16})?"),
+    "header.clock_scope": _one_of(ClockScope),
+    "header.unit": _one_of(Unit),
+    "header.block_scope": _one_of(BlockScope),
+    "header.privacy": {"hash", "content"}.__contains__,
+    "header.source": _matches(r"[a-z][a-z0-9_.-]{0,31}"),
+    "header.attribution": _is_sentence,
+    "header.normalised.*": lambda text: _is_rule_name(text) or _is_sentence(text),
+    "header.unknown.*": _is_sentence,
+    "session.harness": _matches(r"[a-z]{1,16}(-[a-z]{1,16}){0,2}"),
+    "session.agent": _is_agent,
+    "session.label": _is_label,
+    "segment.role": _one_of(Role),
+    "segment.type": _one_of(SegmentType),
+    "call.class": _one_of(CallClass),
+    "call.protocol": _one_of(ProtocolName),
+    "call.model": _is_model,
+    "call.tool_calls.*.name": _is_tool,
+    "call.outcome.error": _one_of(ErrorKind),
+    "call.outcome.finish": _matches(r"(?=.{1,40}$)[A-Za-z]+(_[A-Za-z]+){0,5}"),
+    "call.outcome.ended_by": _one_of(EndedBy),
+    "call.after.*.relation": _one_of(Relation),
+    "call.after.*.trigger": _one_of(Trigger),
+    "call.after.*.cause": _one_of(GapCause),
+}
+"""Strings that a trace without text may hold, and what each must be."""
+
+_PATHS = frozenset(_STRINGS) | _words(
+    """
+    header.version header.created_unix_ns header.clock_unix_ns header.clock_resolution_ns header.block_size
+    header.normalised header.unknown
+    session.id session.parent session.root
+    segment.id segment.size segment.blocks
+    call.id call.session call.turn call.window call.prompt call.prompt.base call.prompt.keep call.prompt.add
+    call.max_output_tokens call.streamed
+    call.usage call.usage.input_tokens call.usage.cache_read_tokens call.usage.cache_write_5m_tokens
+    call.usage.cache_write_1h_tokens call.usage.output_tokens call.usage.reasoning_tokens
+    call.tool_calls call.tool_calls.*.end_ns call.tool_calls.*.duration_ns call.tool_results
+    call.outcome call.outcome.status call.outcome.retry_after_ns call.attempt call.retry_of
+    call.times call.times.request_ns call.times.forwarded_ns call.times.headers_ns call.times.first_byte_ns
+    call.times.first_event_ns call.times.first_token_ns call.times.first_visible_ns call.times.last_token_ns
+    call.times.end_ns
+    call.events call.events.at_ns call.events.size_bytes
+    call.after call.after.*.call call.after.*.gap_ns
+    footer.sessions footer.segments footer.calls footer.blocks footer.dropped_calls footer.notes footer.notes.*
+    """
+)
+"""Fields that it may have at all; `segment.text` is not among them."""
+
+_LISTS = _words(
+    """
+    header.normalised header.unknown segment.blocks call.prompt.add call.tool_calls call.events.at_ns
+    call.events.size_bytes call.after
+    """
+)
+"""Fields that are lists."""
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")

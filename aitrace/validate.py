@@ -1,0 +1,453 @@
+"""Pure: the rules that a trace must keep beyond the form of its lines; docs/format.md states them.
+
+`ReferenceRules` are those that the in-memory model rests on (ids, references, counts): `aitrace.store.read_trace`
+refuses a file that breaks one. `TraceRules` are all of them, for `aitrace check`. Both take lines one by one and
+remember a few integers per call, so the size of a trace does not matter. After a finding they go on as if the ids
+of the file were right, so that one lost line is one finding and not thousands.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from aitrace.schema import (
+    Call,
+    CallTimes,
+    Dependency,
+    Events,
+    Footer,
+    Header,
+    Line,
+    Prompt,
+    Segment,
+    Session,
+    Usage,
+)
+
+Severity = Literal["error", "warning"]
+
+_GAP_TOLERANCE_NS = 1
+_TIME_PATHS = (
+    ("request_ns", "forwarded_ns"),
+    # An endpoint may refuse a request before it has all of it, so headers need not follow the forwarding.
+    (
+        "request_ns",
+        "headers_ns",
+        "first_byte_ns",
+        "first_event_ns",
+        "first_token_ns",
+        "first_visible_ns",
+        "last_token_ns",
+        "end_ns",
+    ),
+)
+"""Points of a call that must not run backwards where they are known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong with a trace."""
+
+    severity: Severity
+    """`error`: the trace breaks a rule; `warning`: it may be used, but something is odd or missing."""
+    line: int
+    """Number of the line, from 1."""
+    rule: str
+    """Name of the rule, as in docs/format.md."""
+    message: str
+    """Field and what is wrong with it."""
+
+
+class _CallFacts(NamedTuple):
+    """What later lines need of a call."""
+
+    session: int
+    prompt_length: int
+    request_ns: int
+    end_ns: int | None
+    attempt: int
+
+
+class _Ids:
+    """Ids of one kind of line: dense, in order of appearance."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.count = 0
+        self._next = 0
+        self._gaps: list[range] = []
+
+    def add(self, new: int) -> str | None:
+        """Take the id of a new line; what is wrong with it, if anything."""
+        self.count += 1
+        expected = self._next
+        if new == expected:
+            self._next += 1
+            return None
+        if new > expected:
+            self._gaps.append(range(expected, new))
+            self._next = new + 1
+        return f"{self.kind}.id: expected {expected}, got {new}"
+
+    def problem_of(self, reference: int) -> str | None:
+        """Why nothing that was written before has this id; None if something has."""
+        if reference < 0:
+            return "is no id"
+        if reference >= self._next:
+            return "comes later or never"
+        if any(reference in gap for gap in self._gaps):
+            return "is not in the file"
+        return None
+
+
+class ReferenceRules:
+    """Ids are dense, references go to earlier lines, prompts can be resolved, the footer counts what is there."""
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self.sessions: dict[int, Session] = {}
+        self.calls: dict[int, _CallFacts] = {}
+        self.footer: Footer | None = None
+        self._session_ids = _Ids("session")
+        self._segment_ids = _Ids("segment")
+        self._call_ids = _Ids("call")
+        self._next_block = 0
+
+    def check(self, number: int, line: Line) -> list[Finding]:
+        """What is wrong with the next line; `number` is its place in the file, from 1."""
+        return [
+            Finding(severity="error", line=number, rule=rule, message=message)
+            for rule, message in self._problems(line)
+        ]
+
+    def _problems(self, line: Line) -> Iterator[tuple[str, str]]:
+        match line:
+            case Header():
+                self.header = line
+                if line.block_size < 1:
+                    yield "header", f"header.block_size: expected at least 1, got {line.block_size}"
+            case Session():
+                yield from self._session_problems(line)
+            case Segment():
+                yield from self._segment_problems(line)
+            case Call():
+                yield from self._call_problems(line)
+            case Footer():
+                yield from self._footer_problems(line)
+
+    def _session_problems(self, session: Session) -> Iterator[tuple[str, str]]:
+        parent = session.parent
+        if parent is None and session.root != session.id:
+            yield "tree", f"session.root: a session without parent is its own root, got {session.root}"
+        if parent is not None:
+            problem = self._session_ids.problem_of(parent)
+            known = self.sessions.get(parent)
+            if problem is not None:
+                yield "reference", f"session.parent: session {parent} {problem}"
+            elif known is not None and known.root != session.root:
+                yield (
+                    "tree",
+                    f"session.root: expected {known.root}, the root of its parent, got {session.root}",
+                )
+        yield from _id_problem(self._session_ids.add(session.id))
+        self.sessions[session.id] = session
+
+    def _segment_problems(self, segment: Segment) -> Iterator[tuple[str, str]]:
+        yield from _id_problem(self._segment_ids.add(segment.id))
+        if segment.size < 0:
+            yield "blocks", f"segment.size: expected at least 0, got {segment.size}"
+        for first, count in segment.blocks:
+            if first < 0 or count < 1:
+                yield (
+                    "blocks",
+                    f"segment.blocks: expected a first id from 0 and a count from 1, got {first}, {count}",
+                )
+            elif first > self._next_block:
+                yield "blocks", f"segment.blocks: a new block has id {self._next_block}, got {first}"
+            self._next_block = max(self._next_block, first + max(count, 0))
+        if self.header is None or self.header.block_size < 1:
+            return
+        held = sum(count for _, count in segment.blocks)
+        needed = -(-segment.size // self.header.block_size)
+        if held != needed and segment.size >= 0:
+            yield (
+                "blocks",
+                f"segment.blocks: size {segment.size} in blocks of {self.header.block_size} makes {needed}, got {held}",
+            )
+
+    def _call_problems(self, call: Call) -> Iterator[tuple[str, str]]:
+        problem = self._session_ids.problem_of(call.session)
+        if problem is not None:
+            yield "reference", f"call.session: session {call.session} {problem}"
+        yield from self._prompt_problems(call.prompt)
+        if call.retry_of is not None:
+            problem = self._earlier_call_problem(call, call.retry_of)
+            if problem is not None:
+                yield "reference", f"call.retry_of: call {call.id} repeats {problem}"
+        for index, dependency in enumerate(call.after):
+            problem = self._earlier_call_problem(call, dependency.call)
+            if problem is not None:
+                yield "reference", f"call.after.{index}.call: call {call.id} waits for {problem}"
+        yield from _id_problem(self._call_ids.add(call.id))
+        base = self.calls.get(call.prompt.base) if call.prompt.base is not None else None
+        kept = min(max(call.prompt.keep, 0), base.prompt_length) if base else 0
+        self.calls[call.id] = _CallFacts(
+            session=call.session,
+            prompt_length=kept + len(call.prompt.add),
+            request_ns=call.times.request_ns,
+            end_ns=call.times.end_ns,
+            attempt=call.attempt,
+        )
+
+    def _prompt_problems(self, prompt: Prompt) -> Iterator[tuple[str, str]]:
+        if prompt.base is None:
+            if prompt.keep != 0:
+                yield "prompt", f"call.prompt.keep: expected 0 without a base, got {prompt.keep}"
+        else:
+            problem = self._call_ids.problem_of(prompt.base)
+            base = self.calls.get(prompt.base)
+            if problem is not None:
+                yield "reference", f"call.prompt.base: call {prompt.base} {problem}"
+            elif base is not None and not 0 <= prompt.keep <= base.prompt_length:
+                yield (
+                    "prompt",
+                    f"call.prompt.keep: expected 0 to {base.prompt_length}, the length of the base, got {prompt.keep}",
+                )
+        for segment in prompt.add:
+            problem = self._segment_ids.problem_of(segment)
+            if problem is not None:
+                yield "reference", f"call.prompt.add: segment {segment} {problem}"
+
+    def _earlier_call_problem(self, call: Call, other: int) -> str | None:
+        if other == call.id:
+            return "itself"
+        problem = self._call_ids.problem_of(other)
+        return None if problem is None else f"call {other}, which {problem}"
+
+    def _footer_problems(self, footer: Footer) -> Iterator[tuple[str, str]]:
+        self.footer = footer
+        counted = (
+            ("sessions", footer.sessions, self._session_ids.count),
+            ("segments", footer.segments, self._segment_ids.count),
+            ("calls", footer.calls, self._call_ids.count),
+            ("blocks", footer.blocks, self._next_block),
+        )
+        for name, stated, found in counted:
+            if stated != found:
+                yield "footer", f"footer.{name}: says {stated}, the file has {found}"
+
+    @property
+    def call_count(self) -> int:
+        """Call lines seen."""
+        return self._call_ids.count
+
+
+class TraceRules:
+    """All rules; feed every line to `check` and ask `finish` at the end."""
+
+    def __init__(self) -> None:
+        self._references = ReferenceRules()
+        self._last_line = 0
+
+    def check(self, number: int, line: Line) -> list[Finding]:
+        """What is wrong with the next line; `number` is its place in the file, from 1."""
+        self._last_line = number
+        findings = self._references.check(number, line)
+        match line:
+            case Segment():
+                problems = self._segment_problems(line)
+            case Call():
+                problems = self._call_problems(line)
+            case Footer():
+                problems = _negative("footer", "footer", (("dropped_calls", line.dropped_calls),))
+            case _:
+                return findings
+        findings.extend(
+            Finding(severity="error", line=number, rule=rule, message=message) for rule, message in problems
+        )
+        if isinstance(line, Call):
+            findings.extend(
+                Finding(severity="warning", line=number, rule="usage", message=message)
+                for message in _usage_contradictions(line.usage)
+            )
+        return findings
+
+    def finish(self) -> list[Finding]:
+        """What is missing from a file that ends here."""
+        missing = []
+        if self._references.footer is None:
+            missing.append(("no-footer", "the file has no footer: its writer did not end cleanly"))
+        if self._references.call_count == 0:
+            missing.append(("no-calls", "the file holds no call"))
+        return [
+            Finding(severity="warning", line=self._last_line, rule=rule, message=message)
+            for rule, message in missing
+        ]
+
+    def _segment_problems(self, segment: Segment) -> Iterator[tuple[str, str]]:
+        header = self._references.header
+        if segment.text is not None and header is not None and header.privacy == "hash":
+            yield "privacy", "segment.text: the header says that the file holds no text"
+
+    def _call_problems(self, call: Call) -> Iterator[tuple[str, str]]:
+        yield from _time_problems(call.times)
+        yield from _tool_time_problems(call)
+        if call.events is not None:
+            yield from _event_problems(call.events, call.times)
+        yield from self._retry_problems(call)
+        for index, dependency in enumerate(call.after):
+            yield from self._dependency_problems(call, index, dependency)
+        yield from _negative("usage", "call.usage", _usage_counts(call.usage))
+        yield from _negative(
+            "range",
+            "call",
+            (
+                ("turn", call.turn),
+                ("window", call.window),
+                ("tool_results", call.tool_results),
+                ("outcome.retry_after_ns", call.outcome.retry_after_ns),
+                *(
+                    (f"tool_calls.{i}.duration_ns", t.duration_ns)
+                    for i, t in enumerate(call.tool_calls or ())
+                ),
+            ),
+        )
+        status = call.outcome.status
+        if status is not None and not 100 <= status <= 599:
+            yield "range", f"call.outcome.status: expected 100 to 599, got {status}"
+
+    def _retry_problems(self, call: Call) -> Iterator[tuple[str, str]]:
+        if (call.attempt == 1) != (call.retry_of is None) or call.attempt < 1:
+            yield (
+                "retry",
+                f"call.attempt: {call.attempt} with retry_of {call.retry_of}; only a retry is beyond 1",
+            )
+            return
+        other = self._references.calls.get(call.retry_of) if call.retry_of is not None else None
+        if other is None or call.retry_of == call.id:
+            return
+        if other.session != call.session:
+            yield (
+                "retry",
+                f"call.retry_of: call {call.retry_of} is of session {other.session}, not {call.session}",
+            )
+        if other.attempt + 1 != call.attempt:
+            yield (
+                "retry",
+                f"call.attempt: expected {other.attempt + 1} after the attempt it repeats, got {call.attempt}",
+            )
+
+    def _dependency_problems(self, call: Call, index: int, wait: Dependency) -> Iterator[tuple[str, str]]:
+        other = self._references.calls.get(wait.call)
+        if other is None or wait.call >= call.id:
+            return
+        if wait.relation in ("sequence", "retry") and other.session != call.session:
+            yield (
+                "dependency",
+                f"call.after.{index}: {wait.relation} of call {wait.call}, which is of session {other.session}",
+            )
+        if wait.relation == "retry" and wait.call != call.retry_of:
+            yield (
+                "dependency",
+                f"call.after.{index}: retry of call {wait.call}, but retry_of is {call.retry_of}",
+            )
+        if not self._same_tree(call.session, other.session):
+            yield (
+                "dependency",
+                f"call.after.{index}: {wait.relation} of call {wait.call}, which is of another tree",
+            )
+        trigger_ns = other.end_ns if wait.trigger == "completion" else other.request_ns
+        if wait.gap_ns is None or trigger_ns is None:
+            return
+        expected_ns = call.times.request_ns - trigger_ns
+        if abs(wait.gap_ns - expected_ns) > _GAP_TOLERANCE_NS:
+            yield (
+                "gap",
+                f"call.after.{index}.gap_ns: the times of both calls make {expected_ns}, got {wait.gap_ns}",
+            )
+
+    def _same_tree(self, one: int, other: int) -> bool:
+        sessions = self._references.sessions
+        if one not in sessions or other not in sessions:
+            return True  # reported as a reference
+        return sessions[one].root == sessions[other].root
+
+
+def find_problems(lines: Iterable[tuple[int, Line]]) -> Iterator[Finding]:
+    """Everything that is wrong with the numbered lines of a trace, in their order."""
+    rules = TraceRules()
+    for number, line in lines:
+        yield from rules.check(number, line)
+    yield from rules.finish()
+
+
+def _id_problem(message: str | None) -> Iterator[tuple[str, str]]:
+    if message is not None:
+        yield "id", message
+
+
+def _negative(rule: str, owner: str, values: Iterable[tuple[str, int | None]]) -> Iterator[tuple[str, str]]:
+    for name, value in values:
+        if value is not None and value < 0:
+            yield rule, f"{owner}.{name}: expected at least 0, got {value}"
+
+
+def _time_problems(times: CallTimes) -> Iterator[tuple[str, str]]:
+    for path in _TIME_PATHS:
+        known = [(name, at_ns) for name in path if (at_ns := getattr(times, name)) is not None]
+        for (earlier, earlier_ns), (later, later_ns) in pairwise(known):
+            if later_ns < earlier_ns:
+                yield "times", f"call.times.{later}: {later_ns} lies before {earlier} {earlier_ns}"
+
+
+def _tool_time_problems(call: Call) -> Iterator[tuple[str, str]]:
+    times = call.times
+    for index, tool_call in enumerate(call.tool_calls or ()):
+        at_ns = tool_call.end_ns
+        if at_ns is None:
+            continue
+        if at_ns < times.request_ns or (times.end_ns is not None and at_ns > times.end_ns):
+            yield (
+                "times",
+                f"call.tool_calls.{index}.end_ns: {at_ns} lies outside of the call, {times.request_ns} to {times.end_ns}",
+            )
+
+
+def _event_problems(events: Events, times: CallTimes) -> Iterator[tuple[str, str]]:
+    if len(events.at_ns) != len(events.size_bytes):
+        yield (
+            "events",
+            f"call.events.size_bytes: expected {len(events.at_ns)} sizes, one for each time, got {len(events.size_bytes)}",
+        )
+    if any(later < earlier for earlier, later in pairwise(events.at_ns)):
+        yield "events", "call.events.at_ns: runs backwards"
+    if events.at_ns and events.at_ns[0] < times.request_ns:
+        yield (
+            "events",
+            f"call.events.at_ns: begins at {events.at_ns[0]}, before request_ns {times.request_ns}",
+        )
+    if events.at_ns and times.end_ns is not None and events.at_ns[-1] > times.end_ns:
+        yield "events", f"call.events.at_ns: ends at {events.at_ns[-1]}, after end_ns {times.end_ns}"
+    yield from _negative("events", "call.events", (("size_bytes", min(events.size_bytes, default=None)),))
+
+
+def _usage_counts(usage: Usage) -> tuple[tuple[str, int | None], ...]:
+    return (
+        ("input_tokens", usage.input_tokens),
+        ("cache_read_tokens", usage.cache_read_tokens),
+        ("cache_write_5m_tokens", usage.cache_write_5m_tokens),
+        ("cache_write_1h_tokens", usage.cache_write_1h_tokens),
+        ("output_tokens", usage.output_tokens),
+        ("reasoning_tokens", usage.reasoning_tokens),
+    )
+
+
+def _usage_contradictions(usage: Usage) -> Iterator[str]:
+    """What an endpoint reported that cannot be; a fact about the endpoint, so the trace itself is not wrong."""
+    read, total = usage.cache_read_tokens, usage.input_tokens
+    if read is not None and total is not None and read > total:
+        yield f"call.usage.cache_read_tokens: {read} of {total} input tokens"
+    reasoning, output = usage.reasoning_tokens, usage.output_tokens
+    if reasoning is not None and output is not None and reasoning > output:
+        yield f"call.usage.reasoning_tokens: {reasoning} of {output} output tokens"

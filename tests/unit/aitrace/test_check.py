@@ -1,0 +1,147 @@
+from pathlib import Path
+
+import orjson
+import pytest
+import zstandard
+from click.testing import CliRunner
+
+from aitrace.cli import SUMMARIES, main
+from aitrace.codec import encode_line
+from aitrace.commands.check import check
+from aitrace.store import write_trace
+from aitrace.testing import TraceBuilder, make_trace
+
+TRACE = make_trace(2, 3)
+LINES = [TRACE.header, *TRACE.sessions, *TRACE.segments, *TRACE.calls, TRACE.footer]
+ROWS = [encode_line(line) for line in LINES]
+
+
+def run(tmp_path, data, *options):
+    path = tmp_path / "x.aitrace"
+    path.write_bytes(data)
+    return CliRunner().invoke(main, ["check", str(path), *options])
+
+
+def findings(tmp_path, data, *options):
+    result = run(tmp_path, data, "--json", *options)
+    return result.exit_code, [(f["line"], f["rule"]) for f in orjson.loads(result.stdout)["findings"]]
+
+
+def test_the_summary_is_that_of_the_help_page():
+    assert SUMMARIES["check"] == check.help.splitlines()[0]
+
+
+def test_a_good_trace_is_fine(tmp_path):
+    write_trace(tmp_path / "x.aitrace", TRACE)
+    result = CliRunner().invoke(main, ["check", str(tmp_path / "x.aitrace"), "--no-text"])
+    assert result.exit_code == 0
+    assert f"{tmp_path}/x.aitrace: ok: {len(LINES)} lines, 0 errors, 0 warnings" in result.stdout
+    assert f"{tmp_path}/x.aitrace: holds no text" in result.stdout
+
+
+def test_the_shape_of_the_json_is_stable(tmp_path):
+    result = run(tmp_path, b"".join(ROWS[:-1]) + b'{"kind":', "--json")
+    assert result.exit_code == 1
+    assert {
+        "file": str(tmp_path / "x.aitrace"),
+        "verdict": "warnings",
+        "lines": len(ROWS) - 1,
+        "bytes_lost": 8,
+        "clean_end": False,
+        "no_text": None,
+        "findings": [
+            {
+                "severity": "warning",
+                "line": len(ROWS) - 1,
+                "rule": "cut-tail",
+                "message": f"the end is cut: 8 bytes after {len(ROWS) - 1} whole lines are lost",
+            },
+            {
+                "severity": "warning",
+                "line": len(ROWS) - 1,
+                "rule": "no-footer",
+                "message": "the file has no footer: its writer did not end cleanly",
+            },
+        ],
+    } == orjson.loads(result.stdout)
+
+
+def test_a_broken_rule_is_an_error_with_its_place(tmp_path):
+    lost = ROWS[:5] + ROWS[6:]
+    result = run(tmp_path, b"".join(lost))
+    assert result.exit_code == 3
+    assert f"{tmp_path}/x.aitrace:6: error: id: segment.id: expected 2, got 3\n" in result.stdout
+
+
+def test_a_damaged_line_does_not_end_the_check(tmp_path):
+    bad = [*ROWS[:4], b'{"kind":"segment","id":"x"}\n', b"not json\n", *ROWS[5:]]
+    code, found = findings(tmp_path, b"".join(bad))
+    assert (code, found[:3]) == (3, [(5, "line"), (6, "line"), (7, "id")])
+
+
+def test_a_damaged_frame_ends_the_check_with_what_was_good(tmp_path):
+    data = zstandard.compress(b"".join(ROWS[:6])) + b"garbage"
+    assert findings(tmp_path, data) == (3, [(7, "damage")])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"\x89PNG", "not an aitrace trace: it holds neither zstd frames nor JSON lines"),
+        (b'{"requests":[]}\n', "not an aitrace trace: its first line is not a header"),
+    ],
+)
+def test_what_is_no_trace_is_bad_input(tmp_path, data, message):
+    result = run(tmp_path, data)
+    assert result.exit_code == 3
+    assert f"Error: {tmp_path}/x.aitrace: {message}\n" in result.stderr
+    assert result.stdout == ""
+
+
+def test_text_is_found(tmp_path):
+    builder = TraceBuilder(privacy="content")
+    builder.call(builder.session(agent="acme payroll"), [builder.segment(64, text="fix the bug")])
+    trace = builder.trace()
+    write_trace(tmp_path / "x.aitrace", trace)
+    data = (tmp_path / "x.aitrace").read_bytes()
+    assert findings(tmp_path, data) == (0, [])
+    assert findings(tmp_path, data, "--no-text") == (3, [(1, "text"), (2, "text"), (3, "text")])
+    result = run(tmp_path, data, "--no-text")
+    assert f"{tmp_path}/x.aitrace: may hold text" in result.stdout
+
+
+def test_a_cut_end_cannot_be_cleared_of_text(tmp_path):
+    code, found = findings(tmp_path, b"".join(ROWS) + b'{"text":"fix the bu', "--no-text")
+    assert (3, [(len(ROWS), "cut-tail"), (len(ROWS), "text")]) == (code, found)
+
+
+def test_what_lies_behind_damage_cannot_be_cleared_of_text(tmp_path):
+    result = run(tmp_path, zstandard.compress(b"".join(ROWS)) + b"garbage", "--no-text", "--json")
+    assert orjson.loads(result.stdout)["no_text"] is False
+
+
+def test_a_flood_of_findings_is_cut_and_said(tmp_path):
+    many = b"".join(ROWS[:1]) + b"x\n" * 150
+    result = run(tmp_path, many)
+    assert result.stdout.count(": error: line: not JSON") == 100
+    assert "... and 52 more; --json lists all\n" in result.stdout
+
+
+def test_standard_input_is_checked():
+    result = CliRunner().invoke(main, ["check", "-"], input=b"".join(ROWS))
+    assert (0, f"stdin: ok: {len(ROWS)} lines, 0 errors, 0 warnings\n") == (result.exit_code, result.stdout)
+
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+@pytest.mark.parametrize(
+    "source", ["weka/trace_0291.json.zst", "weka/trace_0274.json.zst", "mooncake/conversation_600.jsonl.zst"]
+)
+def test_what_the_importers_write_keeps_all_rules_and_is_cleared_of_text(tmp_path, source):
+    target = str(tmp_path / "x.aitrace")
+    converted = CliRunner().invoke(main, ["convert", str(DATA / source), "-o", target])
+    result = CliRunner().invoke(main, ["check", target, "--no-text"])
+    assert (converted.exit_code, result.exit_code) == (0, 0), result.stdout
+    assert result.stdout.endswith(": holds no text\n")
