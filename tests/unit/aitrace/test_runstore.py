@@ -1,0 +1,233 @@
+import subprocess
+import sys
+from dataclasses import fields
+
+import orjson
+import polars as pl
+import pytest
+
+from aitrace.codec import encode_record
+from aitrace.errors import InputError, UsageError
+from aitrace.results import CallResult, Scrape
+from aitrace.runstore import RunWriter, call_columns, read_run
+from aitrace.schema import Usage
+from aitrace.store import read_trace, write_trace
+from aitrace.testing import make_call_result, make_run_end, make_run_header, make_trace
+
+HEADER = make_run_header(options={"rate": 2.5})
+CALLS = (
+    make_call_result(0),
+    make_call_result(1, at_ns=5, status=None, error="connect", usage=Usage()),
+    make_call_result(2, unsent="interrupted", new_connection=None),
+)
+SCRAPES = (
+    Scrape(at_ns=1, url="http://h/metrics", values={"running": 3.0}),
+    Scrape(at_ns=2, url="http://h/metrics", error="timeout"),
+)
+
+
+@pytest.fixture
+def trace_path(tmp_path):
+    write_trace(tmp_path / "small.aitrace", make_trace())
+    return tmp_path / "small.aitrace"
+
+
+@pytest.fixture
+def run_dir(tmp_path, trace_path):
+    with RunWriter(tmp_path / "run", HEADER, trace_path) as writer:
+        for call in CALLS:
+            writer.write_call(call)
+        for scrape in SCRAPES:
+            writer.write_scrape(scrape)
+        writer.finish(make_run_end())
+    return tmp_path / "run"
+
+
+def test_a_run_comes_back_as_it_was(run_dir):
+    run = read_run(run_dir)
+    assert (HEADER, make_run_end(), CALLS, SCRAPES, 0) == (
+        run.header,
+        run.end,
+        run.calls,
+        run.scrapes,
+        run.lines_lost,
+    )
+    assert make_trace() == read_trace(run.trace_path)
+    assert sorted(path.name for path in run_dir.iterdir()) == [
+        "calls.jsonl",
+        "calls.parquet",
+        "run.json",
+        "scrapes.jsonl",
+        "trace.aitrace",
+    ]
+
+
+def test_a_call_is_on_disk_as_soon_as_it_is_written(tmp_path, trace_path):
+    with RunWriter(tmp_path / "run", HEADER, trace_path) as writer:
+        writer.write_call(CALLS[0])
+        writer.write_scrape(SCRAPES[0])
+        run = read_run(tmp_path / "run")
+    assert (None, CALLS[:1], SCRAPES[:1]) == (run.end, run.calls, run.scrapes)
+
+
+def test_the_table_has_the_columns_of_the_calls(run_dir):
+    table = pl.read_parquet(run_dir / "calls.parquet")
+    names = [f.name for f in fields(CallResult) if f.name != "usage"]
+    assert names + [f"usage_{f.name}" for f in fields(Usage)] == table.columns
+    assert {pl.Int64, pl.Boolean, pl.String} == {
+        type(t) if not isinstance(t, type) else t for t in table.dtypes
+    }
+    assert table["status"].to_list() == [200, None, 200]
+    assert table["usage_input_tokens"].to_list() == [1000, None, 1000]
+    assert table["new_connection"].to_list() == [True, False, None]
+    assert table["unsent"].to_list() == [None, None, "interrupted"]
+
+
+def test_a_run_without_calls_has_a_table_of_the_same_types(tmp_path, trace_path, run_dir):
+    with RunWriter(tmp_path / "empty", HEADER, trace_path) as writer:
+        writer.finish(make_run_end(sent_calls=0))
+    table = pl.read_parquet(tmp_path / "empty" / "calls.parquet")
+    assert (0, pl.read_parquet(run_dir / "calls.parquet").schema) == (table.height, table.schema)
+
+
+def test_columns_are_as_long_as_there_are_calls():
+    assert {3} == {len(column) for column in call_columns(CALLS).values()}
+
+
+def test_a_cut_last_line_is_counted(run_dir):
+    path = run_dir / "calls.jsonl"
+    data = path.read_bytes()
+    for lost in range(1, len(encode_record(CALLS[2]))):
+        path.write_bytes(data[:-lost])
+        run = read_run(run_dir)
+        assert (CALLS[:2], 1) == (run.calls, run.lines_lost)
+
+
+def test_cut_lines_of_both_files_are_counted(run_dir):
+    for name in ("calls.jsonl", "scrapes.jsonl"):
+        path = run_dir / name
+        path.write_bytes(path.read_bytes() + b'{"ind')
+    assert read_run(run_dir).lines_lost == 2
+
+
+def test_a_damaged_line_names_its_place(run_dir):
+    path = run_dir / "calls.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"index":1', b'"index":"one"'))
+    with pytest.raises(InputError, match=r"calls.jsonl:2: index: expected an integer, got 'one'$"):
+        read_run(run_dir)
+
+
+def test_a_directory_that_is_missing_or_no_run_is_told(tmp_path):
+    with pytest.raises(InputError, match=r"run: no such directory, expected a run directory$"):
+        read_run(tmp_path / "run")
+    with pytest.raises(InputError, match=r"run.json: no such file$"):
+        read_run(tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match=r"file: is a file, expected a run directory$"):
+        read_run(tmp_path / "file")
+
+
+def test_an_incomplete_directory_is_told(run_dir):
+    (run_dir / "calls.jsonl").unlink()
+    with pytest.raises(InputError, match=r"calls.jsonl: no such file$"):
+        read_run(run_dir)
+    (run_dir / "calls.jsonl").mkdir()
+    with pytest.raises(InputError, match=r"calls.jsonl: cannot be read: Is a directory$"):
+        read_run(run_dir)
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "has_hint"),
+    [
+        ({}, "run.json: header: expected an object, got None", False),
+        ({"header": {}}, "run.json: header.version: expected 1, got None", False),
+        ({"header": {"version": 2}}, "run.json: header.version: expected 1, got 2", True),
+        ({"header": {"version": 1}}, "run.json: header: producer: missing", False),
+    ],
+)
+def test_a_wrong_header_is_told(run_dir, content, message, has_hint):
+    (run_dir / "run.json").write_bytes(orjson.dumps(content))
+    with pytest.raises(InputError) as error:
+        read_run(run_dir)
+    assert str(error.value).endswith(message)
+    assert has_hint == (error.value.hint is not None)
+
+
+def test_a_wrong_end_is_told(run_dir):
+    content = orjson.loads((run_dir / "run.json").read_bytes())
+    (run_dir / "run.json").write_bytes(orjson.dumps({**content, "end": {"ended_ns": "x"}}))
+    with pytest.raises(InputError, match=r"run.json: end: ended_ns: expected an integer, got 'x'$"):
+        read_run(run_dir)
+
+
+def test_a_run_is_not_written_over_another(run_dir, trace_path):
+    with pytest.raises(UsageError, match=r"run: is not empty$"):
+        RunWriter(run_dir, HEADER, trace_path)
+    assert read_run(run_dir).calls == CALLS
+
+
+def test_a_run_is_written_over_another_when_told(run_dir, trace_path):
+    (run_dir / "notes.txt").write_text("mine")
+    with RunWriter(run_dir, make_run_header(seed=9), trace_path, overwrite=True):
+        pass
+    run = read_run(run_dir)
+    assert (run.header.seed, run.end, run.calls, run.scrapes) == (9, None, (), ())
+    assert (run_dir / "notes.txt").read_text() == "mine"
+    assert not (run_dir / "calls.parquet").exists()
+
+
+def test_the_trace_of_a_run_is_not_written_over_by_its_replay(run_dir):
+    with pytest.raises(UsageError, match="lies in the run directory"):
+        RunWriter(run_dir, HEADER, run_dir / "trace.aitrace", overwrite=True)
+    assert make_trace() == read_trace(run_dir / "trace.aitrace")
+
+
+def test_places_that_cannot_be_used_are_told(tmp_path, trace_path):
+    with pytest.raises(UsageError, match=r"small.aitrace: cannot be written: File exists$"):
+        RunWriter(trace_path, HEADER, tmp_path / "other" / "x.aitrace")
+    with pytest.raises(UsageError, match=r"cannot be copied to .*run: No such file or directory$"):
+        RunWriter(tmp_path / "run", HEADER, tmp_path / "missing.aitrace")
+
+
+def test_the_copy_of_a_private_trace_is_private(tmp_path, trace_path):
+    trace_path.chmod(0o600)
+    with RunWriter(tmp_path / "run", HEADER, trace_path):
+        pass
+    assert (tmp_path / "run" / "trace.aitrace").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path, trace_path):
+    with RunWriter(tmp_path / "run", HEADER, trace_path) as writer:
+        writer.write_call(CALLS[0])
+        calls = writer._calls
+        writer._calls = FullDisk(calls, room=20)
+        with pytest.raises(OSError, match="no space"):
+            writer.write_call(CALLS[1])
+        run = read_run(tmp_path / "run")
+        assert (run.calls, run.lines_lost) == (CALLS[:1], 0)
+        writer._calls = calls
+        writer.write_call(CALLS[2])
+    assert (CALLS[::2], 0) == (read_run(tmp_path / "run").calls, read_run(tmp_path / "run").lines_lost)
+
+
+class FullDisk:
+    """A file on a disk that has only so much room."""
+
+    def __init__(self, stream, room):
+        self._stream = stream
+        self._room = room
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def write(self, data):
+        if not self._room:
+            raise OSError("no space")
+        taken = self._stream.write(bytes(data)[: self._room])
+        self._room -= taken
+        return taken
+
+
+def test_reading_a_run_needs_no_data_frame_library():
+    code = "import sys, aitrace.runstore; sys.exit('polars' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
