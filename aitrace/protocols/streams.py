@@ -1,0 +1,139 @@
+"""Pure: the state of a streamed answer, as far as the wire protocols agree."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, cast
+
+import orjson
+
+from aitrace.protocols.bodies import error_message
+from aitrace.protocols.protocol import TokenKind
+from aitrace.schema import Usage
+from aitrace.sse import SseEvent
+
+DONE = b"[DONE]"
+
+
+class ShapeError(Exception):
+    """An event whose JSON is not of the protocol."""
+
+
+class JsonStreamReader(ABC):
+    """A `StreamReader` of events that carry JSON; a protocol adds `_take` and, if it has one, its end mark."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self.finish: str | None = None
+        self.done = False
+        self.error: str | None = None
+        self.text: list[str] = []
+        self.ended_tools: list[str] = []
+        self.unparsed_events = 0
+
+    def read(self, event: SseEvent) -> TokenKind | None:
+        """Take in one event; tells what kind of token it carried, None for anything else."""
+        if event.data == DONE:
+            self._take_end_mark()
+            return None
+        try:
+            payload = orjson.loads(event.data)
+        except orjson.JSONDecodeError:
+            payload = None
+        if event.type == "error" or is_error(payload):
+            self.error = described_error(payload) or event.data[:200].decode(errors="replace")
+            return None
+        if not isinstance(payload, dict):
+            self.unparsed_events += 1
+            return None
+        try:
+            return self._take(payload)
+        except ShapeError:
+            self.unparsed_events += 1
+            return None
+
+    @abstractmethod
+    def _take(self, payload: dict[str, Any]) -> TokenKind | None:
+        """Take in the payload of one event.
+
+        Raises:
+            ShapeError: it is not of the protocol.
+        """
+
+    def _take_end_mark(self) -> None:  # noqa: B027 # most protocols have none
+        """`[DONE]` came. Dynamo sends it after the other protocols' own end too, where it says nothing."""
+
+
+def is_error(payload: Any) -> bool:
+    """Whether this is an error object, as vLLM puts them into streams of status 200 in all three protocols."""
+    if not isinstance(payload, dict):
+        return False
+    return payload.get("type") == "error" or bool(payload.get("error"))
+
+
+def described_error(payload: Any) -> str | None:
+    """Message of an error object and, since no status came with it, its code or type; None if it has no message."""
+    message = error_message(payload)
+    if message is None or not isinstance(payload, dict):
+        return message
+    error = payload.get("error")
+    details = error if isinstance(error, dict) else payload
+    marks = [details.get("code"), details.get("type")]
+    mark = next(
+        (str(mark) for mark in marks if isinstance(mark, (str, int)) and mark not in ("", "error")), None
+    )
+    return message if mark is None or mark == message else f"{message} ({mark})"
+
+
+def shaped_object(owner: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The object in this field."""
+    value = owner.get(name)
+    if not isinstance(value, dict):
+        raise ShapeError
+    return cast("dict[str, Any]", value)
+
+
+def shaped_text(owner: Mapping[str, Any], name: str) -> str:
+    """The string in this field; empty if it is absent or null."""
+    value = owner.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ShapeError
+    return value
+
+
+def shaped_index(owner: Mapping[str, Any], name: str) -> int:
+    """The number in this field; 0 if it is absent or null."""
+    value = owner.get(name)
+    if value is None:
+        return 0
+    if not isinstance(value, int):
+        raise ShapeError
+    return value
+
+
+def count(owner: Any, *names: str) -> int | None:
+    """The first of these counters that the object reports as a number of at least 0; None if none is."""
+    if not isinstance(owner, dict):
+        return None
+    for name in names:
+        value = owner.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return None
+
+
+def newer_usage(old: Usage, new: Usage) -> Usage:
+    """Each counter's latest report; a counter that the new report lacks keeps its old one."""
+    return Usage(
+        input_tokens=_newer(old.input_tokens, new.input_tokens),
+        cache_read_tokens=_newer(old.cache_read_tokens, new.cache_read_tokens),
+        cache_write_5m_tokens=_newer(old.cache_write_5m_tokens, new.cache_write_5m_tokens),
+        cache_write_1h_tokens=_newer(old.cache_write_1h_tokens, new.cache_write_1h_tokens),
+        output_tokens=_newer(old.output_tokens, new.output_tokens),
+        reasoning_tokens=_newer(old.reasoning_tokens, new.reasoning_tokens),
+    )
+
+
+def _newer(old: int | None, new: int | None) -> int | None:
+    return old if new is None else new
