@@ -1,0 +1,163 @@
+"""I/O: `aitrace convert`, from traces of other tools to one trace of aitrace."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol
+
+import click
+import orjson
+
+from aitrace.errors import UsageError
+from aitrace.formats.format import FORMAT_NAMES, FormatName, Summary, sniffed_format
+from aitrace.formats.mooncake import DEFAULT_BLOCK_SIZE, MooncakeImporter, header_for, request_from_json
+from aitrace.formats.source import SourceFile
+from aitrace.formats.weka import WekaConversation, conversation_from_json
+from aitrace.formats.weka_lines import WekaImporter, WekaSurvey
+from aitrace.schema import Header, Line
+from aitrace.store import TraceWriter
+from aitrace.units import ratio_text, size_from_count
+
+
+class _Importer(Protocol):
+    """What is left of an importer once it is bound to its input."""
+
+    def summary(self) -> Summary: ...
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="IN...")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="OUT.aitrace",
+    help="Trace to write.",
+)
+@click.option(
+    "--from",
+    "source_format",
+    type=click.Choice(FORMAT_NAMES),
+    help="Format of the input; told from the content if not given.",
+)
+@click.option(
+    "--block-size",
+    type=click.IntRange(min=1),
+    metavar="TOKENS",
+    help=f"Tokens of a block, for mooncake only, whose files do not say.  [default: {DEFAULT_BLOCK_SIZE}]",
+)
+@click.option("--attribution", metavar="TEXT", help="Whose data this is and under which licence.")
+@click.option("--force", is_flag=True, help="Replace OUT.aitrace if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON to stdout.")
+def convert(  # noqa: PLR0917 - one parameter per option is click's way
+    inputs: tuple[str, ...],
+    output: Path,
+    source_format: FormatName | None,
+    block_size: int | None,
+    attribution: str | None,
+    force: bool,  # noqa: FBT001 - click passes flags by name
+    as_json: bool,  # noqa: FBT001
+) -> None:
+    """Turn traces of other tools into aitrace's format.
+
+    Reads traces of kv-cache-tester and SemiAnalysis (weka) and of Mooncake, one JSON document or JSON lines per
+    file, plain, .gz or .zst; IN may be - for stdin. Several inputs become one trace.
+
+    \b
+    Example:
+      aitrace convert tests/data/weka/trace_0291.json.zst -o one.aitrace
+    """
+    if inputs.count("-") > 1:
+        raise UsageError("stdin can be read only once, but '-' is given more often")
+    if output.exists() and not force:
+        raise UsageError(f"{output}: exists", hint="give another name, or --force to replace it")
+    sources = [SourceFile(path) for path in inputs]
+    chosen = source_format or _common_format(sources)
+    if chosen == "mooncake":
+        summary = _convert_mooncake(sources, output, block_size or DEFAULT_BLOCK_SIZE, attribution)
+    else:
+        if block_size is not None:
+            raise UsageError("--block-size is for mooncake, weka files state theirs")
+        summary = _convert_weka(sources, output, attribution)
+    if as_json:
+        click.echo(orjson.dumps({"version": 1, "output": str(output), **asdict(summary)}))
+    click.echo(summary_text(summary, output), err=True)
+
+
+def _common_format(sources: Sequence[SourceFile]) -> FormatName:
+    formats: dict[FormatName, str] = {}
+    for source in sources:
+        place, document = next(source.documents(), (source.name, None))
+        formats.setdefault(sniffed_format(document, place), source.name)
+    if len(formats) > 1:
+        told = ", ".join(f"{name} is {kind}" for kind, name in formats.items())
+        raise UsageError(
+            f"the inputs are of different formats: {told}", hint="convert each format on its own"
+        )
+    return next(iter(formats))
+
+
+def _convert_weka(sources: Sequence[SourceFile], output: Path, attribution: str | None) -> Summary:
+    survey = WekaSurvey()
+    for conversation in _conversations(sources):
+        survey.add(conversation)
+    header = survey.header(producer=_producer(), attribution=attribution)
+    importer = WekaImporter(header)
+    # Read anew rather than kept: large sets do not fit into memory as Python objects.
+    lines = (line for conversation in _conversations(sources) for line in importer.lines(conversation))
+    return _write(output, header, lines, importer)
+
+
+def _conversations(sources: Sequence[SourceFile]) -> Iterator[WekaConversation]:
+    for source in sources:
+        for place, document in source.documents():
+            yield conversation_from_json(document, place)
+
+
+def _convert_mooncake(
+    sources: Sequence[SourceFile], output: Path, block_size: int, attribution: str | None
+) -> Summary:
+    if len(sources) > 1:
+        raise UsageError(
+            f"{len(sources)} mooncake files, expected one: each has a clock and block ids of its own",
+            hint="convert each into a trace of its own",
+        )
+    requests = [request_from_json(document, place, block_size) for place, document in sources[0].documents()]
+    header = header_for(requests, block_size=block_size, producer=_producer(), attribution=attribution)
+    importer = MooncakeImporter(header)
+    return _write(output, header, importer.lines(requests), importer)
+
+
+def _write(output: Path, header: Header, lines: Iterator[Line], importer: _Importer) -> Summary:
+    try:
+        with TraceWriter(output) as writer:
+            writer.write(header)
+            for line in lines:
+                writer.write(line)
+    except OSError as error:
+        raise UsageError(f"{output}: cannot be written: {error.strerror}") from error
+    return importer.summary()
+
+
+def _producer() -> str:
+    return f"aitrace {version('aitrace')} convert"
+
+
+def summary_text(summary: Summary, output: Path) -> str:
+    """What a conversion did, for people."""
+    shared = ratio_text(summary.shared_blocks, summary.block_references)
+    lines = [
+        f"{output}: {summary.calls} calls in {summary.sessions} sessions of {summary.trees} trees",
+        f"  tokens    {size_from_count(summary.input_tokens)} in, {size_from_count(summary.output_tokens)} out",
+        f"  blocks    {summary.block_references} in prompts, {summary.blocks} distinct in {summary.segments} segments",
+        f"  sharing   {summary.shared_blocks} blocks ({shared}) continue an earlier prompt of the same tree",
+        f"  history   {summary.resets} resets, {summary.retokenised_tails} re-tokenised ends, {summary.returns} returns",
+        f"  agents    {summary.forks} forks, {summary.joins} joins, {summary.background_children} in the background",
+    ]
+    lines += [
+        f"  warning   {remark.explanation} ({remark.count}×, first at {remark.first_place})"
+        for remark in summary.remarks
+    ]
+    return "\n".join(lines)

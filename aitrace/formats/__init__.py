@@ -1,0 +1,1 @@
+"""Importers of other tools' traces, one per format; `format.py` has what they share."""

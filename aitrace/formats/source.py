@@ -1,0 +1,132 @@
+"""I/O: the JSON documents of a source file: one object, a list of objects, or JSON lines; plain, zstd or gzip."""
+
+import gzip
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import zstandard
+
+from aitrace.errors import InputError
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_GZIP_MAGIC = b"\x1f\x8b"
+_READ_BYTES = 1 << 16
+
+
+class SourceFile:
+    """A file that can be read more than once; `-` is standard input, which is kept in memory."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._is_stdin = path == "-"
+        self.name = "stdin" if self._is_stdin else path
+        self._data = sys.stdin.buffer.read() if self._is_stdin else None
+        if self._path.is_dir():
+            raise InputError(
+                f"{path}: is a directory, expected a file",
+                hint=f"name the files: aitrace convert {path.rstrip('/')}/*.json -o OUT.aitrace",
+            )
+
+    def documents(self) -> Iterator[tuple[str, object]]:
+        """Each JSON document with its place.
+
+        Raises:
+            InputError: If the file is missing or damaged; the text names the place in it.
+        """
+        try:
+            with self._open() as raw, _decompressed(raw) as stream:
+                yield from self._parsed(stream)
+        except OSError as error:
+            raise InputError(f"{self.name}: cannot be read: {error.strerror or error}") from error
+        except (EOFError, zstandard.ZstdError) as error:
+            raise InputError(f"{self.name}: damaged compression: {error}") from error
+
+    def _open(self) -> io.BufferedReader:
+        if self._data is None:
+            return self._path.open("rb")
+        return io.BufferedReader(io.BytesIO(self._data))
+
+    def _parsed(self, stream: io.BufferedIOBase) -> Iterator[tuple[str, object]]:
+        first = _next_line(stream)
+        if not first:
+            raise InputError(f"{self.name}: is empty, expected JSON")
+        try:
+            document: object = orjson.loads(first)
+        except orjson.JSONDecodeError:
+            # Not JSON lines, or damaged in the first line: the whole file as one document tells which.
+            document = self._loaded(first + stream.read(), line=None)
+        if isinstance(document, list):
+            yield from ((f"{self.name}[{index}]", element) for index, element in enumerate(document))
+            return
+        second = _next_line(stream)
+        if not second:
+            yield self.name, document
+            return
+        yield f"{self.name}:1", document
+        number = 2
+        while second:
+            if second.strip():
+                yield f"{self.name}:{number}", self._loaded(second, line=number)
+            second = stream.readline()
+            number += 1
+
+    def _loaded(self, data: bytes, *, line: int | None) -> object:
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            number = error.lineno if line is None else line
+            raise InputError(
+                f"{self.name}:{number}: damaged JSON at column {error.colno}: {error.msg}",
+                hint="the file may be cut: compare its size with the original, or fetch it again",
+            ) from error
+
+
+def _next_line(stream: io.BufferedIOBase) -> bytes:
+    """The next line that is not blank; empty at the end."""
+    line = stream.readline()
+    while line and not line.strip():
+        line = stream.readline()
+    return line
+
+
+def _decompressed(raw: io.BufferedReader) -> io.BufferedIOBase:
+    magic = raw.peek(4)[:4]
+    if magic.startswith(_GZIP_MAGIC):
+        return gzip.GzipFile(fileobj=raw)
+    if magic == _ZSTD_MAGIC:
+        return io.BufferedReader(_ZstdFrames(raw))
+    return raw
+
+
+class _ZstdFrames(io.RawIOBase):
+    """The text of zstd frames; unlike the library's reader it does not take a cut frame for the end."""
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self._stream = stream
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._started = False
+        self._text = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._text:
+            rest = self._frame.unused_data if self._frame.eof else b""
+            data = rest or self._stream.read(_READ_BYTES)
+            if not data:
+                if self._started and not self._frame.eof:
+                    raise EOFError("the last zstd frame is cut")
+                return 0
+            if self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._started = True
+            self._text = self._frame.decompress(data)
+        count = min(len(buffer), len(self._text))
+        buffer[:count] = self._text[:count]
+        self._text = self._text[count:]
+        return count
