@@ -1,0 +1,1 @@
+"""Driving live LLM endpoints with recorded sessions, and the built-in engine."""

@@ -1,0 +1,1 @@
+"""A simulated inference engine: real HTTP, prefix cache and queue; simulated compute."""

@@ -1,0 +1,420 @@
+"""I/O: the engine on the network: routes, the timer that drives the simulation, and the life of a request."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+
+import orjson
+import xxhash
+from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
+
+from aitrace.clock import NS_PER_MS, NS_PER_S, Clock, SystemClock
+from aitrace.errors import UsageError
+from aitrace.protocols import PROTOCOLS, protocol_for_path
+from aitrace.protocols.protocol import MalformedRequestError, Request, WireProtocol
+from aitrace.schema import ProtocolName
+from replayer.engine.answers import Answer, plan_answer
+from replayer.engine.exchange import FAULT_MESSAGE, EngineFaultError, Exchange
+from replayer.engine.metrics import Counters, exposition
+from replayer.engine.options import EngineOptions, Fault, check_options, parse_fault
+from replayer.engine.record import SESSION_HEADERS, EngineOutcome, EngineRecord
+from replayer.engine.simulation import Admitted, PrefillStarted, Simulation, TokensDue, Work
+from replayer.engine.tokens import Digest, continue_digest, digest_steps, render_prompt
+from replayer.engine.wire import ReplyPlan, ReplyWriter
+from replayer.engine.wire_anthropic import AnthropicWriter
+from replayer.engine.wire_chat import ChatWriter
+from replayer.engine.wire_responses import ResponsesWriter
+
+FAULT_HEADER = "X-Aitrace-Fault"
+_WRITERS: dict[ProtocolName, type[ReplyWriter]] = {
+    "anthropic": AnthropicWriter,
+    "responses": ResponsesWriter,
+    "chat": ChatWriter,
+}
+# Agents leave connections idle while their tools run; the engine never is the one to drop them.
+_KEEPALIVE_S = 3600.0
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class EngineServer:
+    """Routes requests into a simulation and performs what it decides."""
+
+    def __init__(
+        self, options: EngineOptions, clock: Clock, on_record: Callable[[EngineRecord], None]
+    ) -> None:
+        self.options = options
+        self.counters = Counters()
+        self.simulation = Simulation(options)
+        self.is_stopping = False
+        self._clock = clock
+        self._on_record = on_record
+        self._exchanges: dict[int, Exchange] = {}
+        self._requests = 0
+        self._fault_random = Random(options.seed)
+        self._timer: asyncio.TimerHandle | None = None
+        self._started_unix_s = clock.unix_ns() // NS_PER_S
+
+    def application(self) -> web.Application:
+        """The routes."""
+        app = web.Application(client_max_size=self.options.max_body_bytes, middlewares=[_protocol_errors])
+        for protocol in PROTOCOLS.values():
+            app.router.add_post(protocol.path, self._generate)
+        app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/models/{id:.+}", self._model)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        return app
+
+    def metrics_text(self) -> str:
+        """What `/metrics` answers."""
+        return exposition(self.counters, self.simulation, self.options)
+
+    # Generation
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        protocol = _protocol_of(request)
+        number, self._requests = self._requests, self._requests + 1
+        record = EngineRecord(
+            request_id=_header(request, "X-Request-Id"),
+            session=_header(request, *SESSION_HEADERS),
+            protocol=protocol.name,
+            head_ns=self._clock.monotonic_ns(),
+        )
+        try:
+            return await self._serve(request, protocol, record, number)
+        except asyncio.CancelledError:
+            record.outcome = record.outcome or self._reason_of_absence()
+            raise
+        except ConnectionError:
+            # The client left while something was written to it; there is nobody to answer.
+            record.outcome = record.outcome or self._reason_of_absence()
+            return web.Response()
+        finally:
+            record.end_ns = self._clock.monotonic_ns()
+            self._on_record(record)
+
+    def _reason_of_absence(self) -> EngineOutcome:
+        return "stopped" if self.is_stopping else "client_gone"
+
+    async def _serve(
+        self, request: web.Request, protocol: WireProtocol, record: EngineRecord, number: int
+    ) -> web.StreamResponse:
+        try:
+            fault = self._pick_fault(request)
+            record.fault = None if fault is None else fault.text
+            body = await _read_body(request)
+            record.body_ns = self._clock.monotonic_ns()
+            if fault is not None and fault.kind == "refuse":
+                self.counters.rejected["fault"] += 1
+                return _refusal(protocol, record, fault.status or self.options.refuse, fault.retry_after_s)
+            parsed = protocol.read_request(body)
+            record.model, record.streamed = parsed.model, parsed.stream
+            prompt = await self._digest(parsed)
+            record.prompt_tokens = prompt.tokens
+            answer = plan_answer(parsed, self.options, prompt.key)
+        except (MalformedRequestError, UsageError) as error:
+            return _error(protocol, record, 400, str(error))
+        except web.HTTPRequestEntityTooLarge:
+            return _error(protocol, record, 413, _too_large_text(self.options.max_body_bytes))
+        if fault is not None and fault.kind == "slow-headers":
+            await self._clock.sleep_until(self._clock.monotonic_ns() + fault.duration_ns)
+        plan = ReplyPlan(
+            id=f"{xxhash.xxh3_64_intdigest(b'%d' % number, self.options.seed):016x}",
+            model=parsed.model,
+            created_unix_s=self._clock.unix_ns() // NS_PER_S,
+            prompt_tokens=prompt.tokens,
+            answer=answer,
+            max_output_tokens=parsed.max_output_tokens,
+            include_usage=_includes_usage(parsed),
+        )
+        exchange = Exchange(request, _WRITERS[protocol.name](plan), record, self._clock)
+        work = _work(number, prompt, answer, fault, self.options.block_size)
+        if fault is not None and fault.kind in ("cut", "error"):
+            exchange.end_with(fault)
+        return await self._run(protocol, exchange, work)
+
+    async def _run(self, protocol: WireProtocol, exchange: Exchange, work: Work) -> web.StreamResponse:
+        record = exchange.record
+        now_ns = self._clock.monotonic_ns()
+        match self.simulation.submit(work, now_ns):
+            case "too_long":
+                blocks = self.options.cache_blocks
+                text = f"prompt and answer need more than the {blocks} cache blocks of {self.options.block_size} tokens"
+                return _error(protocol, record, 400, text)
+            case "queue_full":
+                self.counters.rejected["max_num_queued_reqs"] += 1
+                self._pump()
+                return _refusal(protocol, record, self.options.refuse, self.options.retry_after_s)
+            case None:
+                record.queued_ns = now_ns
+        self._exchanges[work.id] = exchange
+        try:
+            self._pump()
+            return await exchange.answer()
+        except EngineFaultError:
+            return _error(protocol, record, 500, FAULT_MESSAGE, outcome="fault")
+        finally:
+            # Still there if the handler was cancelled: the client left, or the engine stops.
+            if self._exchanges.pop(work.id, None) is not None:
+                if record.admitted_ns is not None:
+                    self.counters.finished["abort"] += 1
+                self.simulation.cancel(work.id, self._clock.monotonic_ns())
+                self._pump()
+
+    async def _digest(self, parsed: Request) -> Digest:
+        steps = digest_steps(render_prompt(parsed.parts), self.options.block_size)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                result: Digest = stop.value
+                return result
+            # Lets other streams be served between pieces of a long prompt.
+            await self._clock.sleep_until(0)
+
+    def _pick_fault(self, request: web.Request) -> Fault | None:
+        drawn = self.options.fault is not None and self._fault_random.random() < self.options.fault_ratio
+        text = request.headers.get(FAULT_HEADER)
+        if text is not None:
+            return parse_fault(text)
+        return self.options.fault if drawn else None
+
+    # The timer
+
+    def _pump(self) -> None:
+        """Perform what is due and see to it that this happens again in time."""
+        for event in self.simulation.advance(self._clock.monotonic_ns()):
+            exchange = self._exchanges[event.id]
+            match event:
+                case Admitted():
+                    exchange.record.admitted_ns = event.at_ns
+                case PrefillStarted():
+                    self.counters.query_tokens += exchange.record.prompt_tokens or 0
+                    self.counters.hit_tokens += event.cached_tokens
+                    exchange.prefill_started(event.at_ns, event.cached_tokens)
+                case TokensDue():
+                    self._perform_tokens(exchange, event)
+        self._arm()
+
+    def _perform_tokens(self, exchange: Exchange, event: TokensDue) -> None:
+        if event.first == 0:
+            self.counters.prompt_tokens += exchange.record.prompt_tokens or 0
+        self.counters.generation_tokens += event.end - event.first
+        if event.is_last:
+            self.counters.finished[exchange.finished_reason] += 1
+            del self._exchanges[event.id]
+        exchange.tokens_due(event)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at_ns = self.simulation.next_at_ns()
+        if at_ns is None:
+            return
+        # Event loops count in whole milliseconds; rounded down, they would wake in vain and again.
+        wait_ms = max(0, -(-(at_ns - self._clock.monotonic_ns()) // NS_PER_MS))
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._pump)
+
+    # Other routes
+
+    async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
+        protocol = PROTOCOLS["anthropic"]
+        try:
+            parsed = protocol.read_request(await _read_body(request))
+        except MalformedRequestError as error:
+            return _json_response(protocol.write_error(400, str(error)), 400)
+        except web.HTTPRequestEntityTooLarge:
+            return _json_response(
+                protocol.write_error(413, _too_large_text(self.options.max_body_bytes)), 413
+            )
+        counted = await self._digest(parsed)
+        return _json_response(orjson.dumps({"input_tokens": counted.tokens}))
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:  # noqa: ARG002 - the signature is aiohttp's
+        id_ = self.options.model
+        page = {
+            "object": "list",
+            "data": [self._model_card(id_)],
+            "first_id": id_,
+            "last_id": id_,
+            "has_more": False,
+        }
+        return _json_response(orjson.dumps(page))
+
+    async def _model(self, request: web.Request) -> web.StreamResponse:
+        return _json_response(orjson.dumps(self._model_card(request.match_info["id"])))
+
+    def _model_card(self, id_: str) -> dict[str, str | int]:
+        """One model in the shapes of both vendors at once, whose fields do not clash."""
+        created = datetime.fromtimestamp(self._started_unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "id": id_,
+            "object": "model",
+            "created": self._started_unix_s,
+            "owned_by": "aitrace",
+            "type": "model",
+            "display_name": id_,
+            "created_at": created,
+        }
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:  # noqa: ARG002 - same
+        return web.Response()
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:  # noqa: ARG002 - same
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self.metrics_text().encode(), headers=headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningEngine:
+    """An engine that serves."""
+
+    url: str
+    """Base URL, without a slash at its end."""
+    records: list[EngineRecord]
+    """Requests that have ended, in this order; empty if another place was named for them."""
+    server: EngineServer
+    """The engine itself, for its counters and its simulation."""
+
+    def metrics(self) -> dict[str, float]:
+        """Value of each metric by name, added up over its labels."""
+        values: dict[str, float] = {}
+        for family in text_string_to_metric_families(self.server.metrics_text()):
+            for sample in family.samples:
+                values[sample.name] = values.get(sample.name, 0.0) + sample.value
+        return values
+
+
+@asynccontextmanager
+async def serve(
+    options: EngineOptions,
+    *,
+    on_record: Callable[[EngineRecord], None] | None = None,
+    clock: Clock | None = None,
+) -> AsyncIterator[RunningEngine]:
+    """An engine on the network for as long as the block runs; streams that are open at its end are cut.
+
+    Args:
+        options: How it behaves and where it listens.
+        on_record: Takes each request that has ended; without it they gather in `RunningEngine.records`.
+        clock: The machine's, if none is given.
+
+    Raises:
+        UsageError: The options contradict each other, or the address cannot be bound.
+    """
+    check_options(options)
+    records: list[EngineRecord] = []
+    server = EngineServer(options, clock or SystemClock(), on_record or records.append)
+    runner = web.AppRunner(
+        server.application(),
+        handler_cancellation=True,
+        access_log=None,
+        keepalive_timeout=_KEEPALIVE_S,
+        # 0 would mean without a limit.
+        shutdown_timeout=0.05,
+    )
+    await runner.setup()
+    site = web.TCPSite(runner, options.host, options.port, backlog=1024)
+    try:
+        try:
+            await site.start()
+        except OSError as error:
+            hint = "Give another `--port`, or `--port 0` for one that is free."
+            raise UsageError(
+                f"cannot listen on {options.host}:{options.port}: {error.strerror}", hint=hint
+            ) from error
+        host, port = runner.addresses[0][:2]
+        shown = f"[{host}]" if ":" in host else host
+        yield RunningEngine(url=f"http://{shown}:{port}", records=records, server=server)
+    finally:
+        server.is_stopping = True
+        await runner.cleanup()
+
+
+@web.middleware
+async def _protocol_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Gives unknown paths and wrong methods the error body of the protocol that the path is likely of."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        name: ProtocolName = "anthropic" if "/messages" in request.path else "chat"
+        known = protocol_for_path(request.path) or PROTOCOLS[name]
+        body = known.write_error(error.status, f"{request.method} {request.path}: {error.reason}")
+        response = _json_response(body, error.status)
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+        return response
+
+
+def _protocol_of(request: web.Request) -> WireProtocol:
+    return next(protocol for protocol in PROTOCOLS.values() if protocol.path == request.path)
+
+
+async def _read_body(request: web.Request) -> bytes:
+    """Raises MalformedRequestError, or HTTPRequestEntityTooLarge."""
+    try:
+        return await request.read()
+    except web.RequestPayloadError as error:
+        raise MalformedRequestError(f"body: cannot be read, {error}") from error
+
+
+def _header(request: web.Request, *names: str) -> str | None:
+    """The first of these headers that is present, bytes that are no UTF-8 replaced."""
+    value = next((request.headers[name] for name in names if name in request.headers), None)
+    return None if value is None else value.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _includes_usage(parsed: Request) -> bool:
+    stream_options = parsed.body.get("stream_options")
+    return isinstance(stream_options, dict) and stream_options.get("include_usage") is True
+
+
+def _work(number: int, prompt: Digest, answer: Answer, fault: Fault | None, block_size: int) -> Work:
+    output_tokens = len(answer.words)
+    if fault is not None and fault.kind in ("cut", "error"):
+        output_tokens = min(output_tokens, fault.after_tokens)
+    # Nothing is computed on an answer's last token, so it is in no block.
+    computed = answer.words[: max(0, output_tokens - 1)]
+    stalls = fault is not None and fault.kind == "stall"
+    return Work(
+        id=number,
+        prompt_tokens=prompt.tokens,
+        output_tokens=output_tokens,
+        blocks=continue_digest(prompt, b" ".join(computed), block_size).blocks,
+        stall_after_tokens=fault.after_tokens if fault is not None and stalls else None,
+        stall_ns=fault.duration_ns if fault is not None and stalls else 0,
+    )
+
+
+def _too_large_text(max_body_bytes: int) -> str:
+    return f"body: expected at most {max_body_bytes} bytes"
+
+
+def _refusal(
+    protocol: WireProtocol, record: EngineRecord, status: int, retry_after_s: float | None
+) -> web.Response:
+    response = _error(protocol, record, status, "the engine has no room for this request", outcome="refused")
+    if retry_after_s is not None:
+        response.headers["Retry-After"] = f"{retry_after_s:g}"
+    return response
+
+
+def _error(
+    protocol: WireProtocol,
+    record: EngineRecord,
+    status: int,
+    message: str,
+    outcome: EngineOutcome = "malformed",
+) -> web.Response:
+    record.status, record.outcome = status, outcome
+    return _json_response(protocol.write_error(status, message), status)
+
+
+def _json_response(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")
