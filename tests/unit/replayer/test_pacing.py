@@ -1,0 +1,111 @@
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from aitrace.errors import UsageError
+from replayer.pacing import AUTO, Arrival, arrival_from_spec, resolve_arrival, tree_starts
+
+S = 1_000_000_000
+
+
+def starts(spec, recorded_ns, count, *, time_scale=1.0, seed=0):
+    return tree_starts(
+        arrival_from_spec(spec), recorded_ns, count, time_scale=time_scale, random=Random(seed)
+    )
+
+
+@pytest.mark.parametrize("text", ["auto", "recorded", "together"])
+def test_plain_specs_name_their_kind(text):
+    assert Arrival(kind=text, text=text) == arrival_from_spec(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("scaled:0.5", Arrival(kind="scaled", text="scaled:0.5", factor=0.5)),
+        ("scaled:0", Arrival(kind="scaled", text="scaled:0", factor=0.0)),
+        ("poisson:.2/s", Arrival(kind="poisson", text="poisson:.2/s", rate_per_s=0.2)),
+        ("fixed:12/min", Arrival(kind="fixed", text="fixed:12/min", rate_per_s=0.2)),
+    ],
+)
+def test_specs_with_a_number_carry_it(text, expected):
+    assert expected == arrival_from_spec(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "poisson", "poisson:0.2", "poisson:/s", "poisson:-1/s", "fixed:1/parsec", "Poisson:1/s"),
+        *("scaled", "scaled:", "scaled:-1", "scaled:x", "scaled:" + "9" * 400, "recorded:1", "auto:"),
+    ],
+)
+def test_a_spec_that_cannot_be_read_is_refused(text):
+    with pytest.raises(UsageError, match="cannot be read") as caught:
+        arrival_from_spec(text)
+    assert "poisson:0.2/s" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["poisson:0/s", "fixed:0.0/h", "fixed:" + "9" * 400 + "/s"])
+def test_rates_of_zero_and_infinity_are_refused(text):
+    with pytest.raises(UsageError, match="expected a finite one"):
+        arrival_from_spec(text)
+
+
+def test_auto_is_recorded_on_one_clock():
+    assert (arrival_from_spec("recorded"), None) == resolve_arrival(AUTO, "trace")
+
+
+def test_auto_is_together_where_trees_have_their_own_clocks_and_says_so():
+    arrival, note = resolve_arrival(AUTO, "tree")
+    assert arrival.kind == "together"
+    assert "all start together" in note
+
+
+@pytest.mark.parametrize("spec", ["recorded", "scaled:2"])
+def test_recorded_starts_are_refused_where_trees_have_their_own_clocks(spec):
+    with pytest.raises(UsageError, match="counts from its own start") as caught:
+        resolve_arrival(arrival_from_spec(spec), "tree")
+    assert "poisson" in caught.value.hint
+
+
+def test_other_arrivals_stay_as_asked():
+    assert (arrival_from_spec("fixed:1/s"), None) == resolve_arrival(arrival_from_spec("fixed:1/s"), "tree")
+
+
+def test_recorded_starts_count_from_the_first_and_are_scaled():
+    assert starts("recorded", [10 * S, 14 * S, 20 * S], 3, time_scale=0.5) == [0, 2 * S, 5 * S]
+
+
+def test_a_factor_of_its_own_replaces_the_time_scale():
+    assert starts("scaled:2", [10 * S, 14 * S], 2, time_scale=0.5) == [0, 8 * S]
+
+
+def test_a_recording_played_again_follows_after_one_mean_distance():
+    assert starts("recorded", [0, 4 * S, 10 * S], 5) == [0, 4 * S, 10 * S, 15 * S, 19 * S]
+
+
+def test_a_single_tree_played_again_starts_with_itself():
+    assert starts("recorded", [7 * S], 2) == [0, 0]
+
+
+def test_fixed_starts_are_evenly_spaced_from_zero():
+    assert starts("fixed:0.2/s", [0], 3, time_scale=9.0) == [0, 5 * S, 10 * S]
+
+
+def test_together_is_all_at_zero():
+    assert starts("together", [0, S], 2) == [0, 0]
+
+
+def test_poisson_starts_are_those_of_the_seed():
+    assert starts("poisson:1/s", [0], 50, seed=3) == starts("poisson:1/s", [0], 50, seed=3)
+    assert starts("poisson:1/s", [0], 50, seed=3) != starts("poisson:1/s", [0], 50, seed=4)
+
+
+def test_poisson_gaps_have_the_mean_and_spread_of_an_exponential():
+    at_ns = starts("poisson:0.5/s", [0], 20_001)
+    gaps_s = [(b - a) / S for a, b in pairwise(at_ns)]
+    mean = sum(gaps_s) / len(gaps_s)
+    deviation = (sum((gap - mean) ** 2 for gap in gaps_s) / len(gaps_s)) ** 0.5
+    assert pytest.approx(2.0, rel=0.04) == mean
+    assert pytest.approx(2.0, rel=0.06) == deviation

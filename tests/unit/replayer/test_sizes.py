@@ -1,0 +1,53 @@
+from aitrace.schema import Usage
+from aitrace.testing import TraceBuilder, make_call, make_trace
+from replayer.sizes import output_tokens, prompt_sizes, token_ratio, unknown_output_calls, usual_output_tokens
+
+
+def calls_with(*outputs):
+    return [make_call(n, usage=Usage(output_tokens=tokens)) for n, tokens in enumerate(outputs)]
+
+
+def test_a_trace_in_tokens_needs_no_ratio():
+    ratio = token_ratio(make_trace(1, 2, unit="tokens"))
+    assert (ratio.tokens_per_unit, ratio.note) == (1.0, None)
+
+
+def test_the_ratio_is_reported_tokens_over_bytes_of_the_same_prompts():
+    builder = TraceBuilder(unit="bytes", block_size=256)
+    for size, reported in ((1000, 300), (3000, 500), (9999, None)):
+        builder.call(builder.session(), [builder.segment(size)], usage=Usage(input_tokens=reported))
+    ratio = token_ratio(builder.trace())
+    assert ratio.tokens_per_unit == 800 / 4000
+    assert "0.2000 tokens per byte, from the usage reported for 2 of 3 calls" in ratio.note
+
+
+def test_without_usage_a_quarter_of_a_token_per_byte_is_assumed_and_noted():
+    builder = TraceBuilder(unit="bytes", block_size=256)
+    builder.call(builder.session(), [builder.segment(1000)], usage=Usage())
+    ratio = token_ratio(builder.trace())
+    assert ratio.tokens_per_unit == 0.25
+    assert "0.25 tokens per byte is assumed" in ratio.note
+
+
+def test_usage_of_empty_prompts_gives_no_ratio():
+    builder = TraceBuilder(unit="bytes", block_size=256)
+    builder.call(builder.session(), usage=Usage(input_tokens=9))
+    assert token_ratio(builder.trace()).tokens_per_unit == 0.25
+
+
+def test_a_prompt_is_as_long_as_its_segments():
+    assert prompt_sizes(make_trace(1, 3)) == [1200, 1600, 2000]
+
+
+def test_an_answer_of_unknown_length_is_the_median_of_the_others():
+    calls = calls_with(10, None, 40, 30)
+    assert output_tokens(calls) == [10, 30, 40, 30]
+    assert unknown_output_calls(calls) == 1
+
+
+def test_without_any_known_answer_one_token_is_taken():
+    assert usual_output_tokens(calls_with(None, None)) == 1
+
+
+def test_an_answer_has_at_least_one_token():
+    assert output_tokens(calls_with(0, None)) == [1, 1]
