@@ -134,3 +134,41 @@ def test_a_system_segment_inside_the_conversation_is_not_shared():
     trace, ((_, one), (_, other)) = two_trees(*[[(200, "text"), (640, "system")]] * 2, block_scope="tree")
     identity = BlockIdentity(trace, share_system=True)
     assert not set(keys(identity, one, 1)) & set(keys(identity, other, 1))
+
+
+def test_two_system_prompts_of_one_session_stay_two_when_shared():
+    builder = TraceBuilder(block_scope="tree")
+    first, second = (builder.segment(640, "system", "system") for _ in range(2))
+    session = builder.session(harness="codex")
+    builder.call(session, [first])
+    builder.call(session, [second])
+    identity = BlockIdentity(builder.trace(), share_system=True)
+    assert not set(keys(identity, first, 1)) & set(keys(identity, second, 1))
+
+
+def test_blocks_that_a_tree_shares_between_agents_stay_shared_with_shared_system_prompts():
+    """The sub-agent's prompt repeats the first ten blocks of the main agent's."""
+    builder = TraceBuilder(block_scope="tree")
+    main = builder.session(harness="codex")
+    child = builder.session(parent=main, harness="codex", agent="Explore")
+    longer = builder.segment(1000, "system", "system")
+    shorter = builder.segment(640, "system", "system", like=longer)
+    builder.call(main, [longer])
+    builder.call(child, [shorter])
+    identity = BlockIdentity(builder.trace(), share_system=True)
+    assert keys(identity, shorter, 1) == keys(identity, longer, 1)[:10]
+
+
+def test_system_prompts_of_an_unknown_harness_are_not_shared():
+    trace, ((one,), (other,)) = two_trees(
+        [(640, "system")], [(640, "system")], harness=None, block_scope="tree"
+    )
+    identity = BlockIdentity(trace, share_system=True)
+    assert not set(keys(identity, one, 1)) & set(keys(identity, other, 2))
+
+
+def test_partial_ends_of_prompts_of_different_length_differ():
+    """650 and 74 both end in a block of 10."""
+    trace, ((one,), (other,)) = two_trees([(650, "system")], [(74, "system")], block_scope="tree")
+    identity = BlockIdentity(trace, share_system=True)
+    assert keys(identity, one, 1)[-1] != keys(identity, other, 1)[-1]
