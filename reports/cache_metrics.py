@@ -1,0 +1,256 @@
+"""Pure: the prefix cache three ways on one population: reported by the API, counted by the engine, and the bound."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Literal
+
+import polars as pl
+
+from reports.metric import Metric, Number, Row, ratio
+from reports.sessions import IS_COMPLETE
+from reports.tables import Facts
+
+Origin = Literal["session", "tree", "other"]
+GAP_EDGES_S = (1, 10, 60, 300)
+"""Borders between the gap buckets at time scale 1; they are scaled like the gaps themselves."""
+
+_INPUT = pl.coalesce("usage_input_tokens", "prompt_tokens")
+_CACHE_READ = pl.col("usage_cache_read_tokens")
+
+
+def cache_population(facts: Facts) -> pl.DataFrame:
+    """Complete calls that report their cached tokens; all complete calls if none does.
+
+    Adds `input_tokens` (reported, else by plan) and per origin `bound_<origin>_tokens`: the share of the prompt that
+    an unlimited cache had, times `input_tokens`, so that reported and bound have one denominator.
+    """
+    complete = facts.calls.filter(IS_COMPLETE)
+    reporting = complete.filter(_CACHE_READ.is_not_null() & pl.col("usage_input_tokens").is_not_null())
+    calls = complete if reporting.is_empty() else reporting
+    size = pl.when(pl.col("prompt_size") > 0).then(pl.col("prompt_size"))
+    return calls.with_columns(
+        _INPUT.alias("input_tokens"),
+        *(
+            (pl.col(f"bound_{origin}_size") / size * _INPUT).alias(f"bound_{origin}_tokens")
+            for origin in ("session", "tree", "other")
+        ),
+    ).with_columns(
+        (pl.col("bound_session_tokens") + pl.col("bound_tree_tokens") + pl.col("bound_other_tokens")).alias(
+            "bound_tokens"
+        )
+    )
+
+
+def _input_tokens(facts: Facts) -> int | None:
+    """Prompt tokens of the population; None if it is empty."""
+    calls = cache_population(facts)
+    return None if calls.is_empty() else int(calls["input_tokens"].sum())
+
+
+def _reported_tokens(facts: Facts) -> int | None:
+    """Cached tokens as reported; None if no call reports them."""
+    return _sum(cache_population(facts)["usage_cache_read_tokens"])
+
+
+def _bound_tokens(facts: Facts) -> int | None:
+    """What an unlimited cache could have served; None without a trace."""
+    return _sum(cache_population(facts)["bound_tokens"])
+
+
+def _bound_tokens_from(origin: Origin) -> Callable[[Facts], int | None]:
+    """The part of the bound that one origin had."""
+
+    def compute(facts: Facts) -> int | None:
+        return _sum(cache_population(facts)[f"bound_{origin}_tokens"])
+
+    return compute
+
+
+def _lost_tokens(facts: Facts) -> int | None:
+    """Bound less reported; below 0 if the endpoint's cache knew prompts from before the run."""
+    bound, reported = _bound_tokens(facts), _reported_tokens(facts)
+    return None if bound is None or reported is None else bound - reported
+
+
+def _engine_query_tokens(facts: Facts) -> int | None:
+    """Prompt tokens that the engines looked up between the first and the last reading."""
+    return _counter_delta(facts.scrapes, "prefix_query_tokens")
+
+
+def _engine_hit_tokens(facts: Facts) -> int | None:
+    """Prompt tokens that the engines found between the first and the last reading."""
+    return _counter_delta(facts.scrapes, "prefix_hit_tokens")
+
+
+def _by_gap(facts: Facts) -> list[Row]:
+    """One row per bucket of the gap before the call, and one for calls without: the first of each tree."""
+    calls = cache_population(facts)
+    edges = gap_edges_s(facts.header.time_scale)
+    gap_s = pl.col("gap_ns") / 1e9
+    rows = [_bucket(calls.filter(pl.col("gap_ns").is_null()), None, None)]
+    borders = [None, *edges, None]
+    for low, high in pairwise(borders):
+        inside = pl.col("gap_ns").is_not_null()
+        inside = inside if low is None else inside & (gap_s >= low)
+        inside = inside if high is None else inside & (gap_s < high)
+        rows.append(_bucket(calls.filter(inside), low if low is not None else 0, high))
+    return [row for row in rows if row["calls"]]
+
+
+def gap_edges_s(time_scale: float) -> tuple[float, ...]:
+    """Borders between gap buckets as played; none at time scale 0, where all gaps are 0."""
+    return tuple(edge * time_scale for edge in GAP_EDGES_S) if time_scale > 0 else ()
+
+
+def _bucket(calls: pl.DataFrame, low_s: float | None, high_s: float | None) -> Row:
+    total = int(calls["input_tokens"].sum())
+    reported, bound = _sum(calls["usage_cache_read_tokens"]), _sum(calls["bound_tokens"])
+    return {
+        "gap_from_s": low_s,
+        "gap_to_s": high_s,
+        "calls": calls.height,
+        "input_tokens": total,
+        "reported_tokens": reported,
+        "bound_tokens": bound,
+        "reported_ratio": ratio(reported, total),
+        "bound_ratio": ratio(bound, total),
+    }
+
+
+def _sum(column: pl.Series) -> int | None:
+    known = column.drop_nulls()
+    return None if known.is_empty() else round(known.sum())
+
+
+def _counter_delta(scrapes: pl.DataFrame, name: str) -> int | None:
+    """Growth of a counter from its first to its last reading, summed over urls.
+
+    None with fewer than two readings of any url, and if a counter fell: its engine was restarted.
+    """
+    total = 0.0
+    readings = scrapes.filter(pl.col(name).is_not_null())
+    for _, values in readings.group_by("url", maintain_order=True):
+        counter = values[name]
+        if counter.len() < 2 or counter.diff().drop_nulls().min() < 0:  # type: ignore[operator] # a number: two readings
+            return None
+        total += counter[-1] - counter[0]
+    return None if readings.is_empty() else round(total)
+
+
+CACHE_NUMBERS: tuple[Metric[Number], ...] = (
+    Metric(
+        name="cache_calls",
+        title="Calls compared",
+        unit="calls",
+        formula="count",
+        population="complete calls that report cached tokens; all complete calls if none does",
+        compute=lambda facts: cache_population(facts).height,
+    ),
+    Metric(
+        name="cache_input_tokens",
+        title="Prompt tokens of these calls",
+        unit="tokens",
+        formula="sum of reported input tokens, of planned prompt tokens where none are reported",
+        population="as cache_calls",
+        compute=_input_tokens,
+    ),
+    Metric(
+        name="cache_reported_tokens",
+        title="Cached tokens, reported",
+        unit="tokens",
+        formula="sum of reported cached tokens",
+        population="as cache_calls",
+        compute=_reported_tokens,
+    ),
+    Metric(
+        name="cache_reported_ratio",
+        title="Hit rate, reported",
+        unit="",
+        formula="cache_reported_tokens / cache_input_tokens",
+        population="as cache_calls",
+        compute=lambda facts: ratio(_reported_tokens(facts), _input_tokens(facts)),
+    ),
+    Metric(
+        name="cache_bound_tokens",
+        title="Cached tokens, unlimited cache",
+        unit="tokens",
+        formula="sum of (size of the longest prefix that an earlier sent prompt had / prompt size) × input tokens",
+        population="as cache_calls; prefixes are looked for among all calls sent before and not turned away",
+        compute=_bound_tokens,
+    ),
+    Metric(
+        name="cache_bound_session_tokens",
+        title="… within the session",
+        unit="tokens",
+        formula="the part of cache_bound_tokens that an earlier prompt of the same session had",
+        population="as cache_bound_tokens",
+        compute=_bound_tokens_from("session"),
+    ),
+    Metric(
+        name="cache_bound_tree_tokens",
+        title="… between agents of a tree",
+        unit="tokens",
+        formula="the part beyond it that another session of the same tree had",
+        population="as cache_bound_tokens",
+        compute=_bound_tokens_from("tree"),
+    ),
+    Metric(
+        name="cache_bound_other_tokens",
+        title="… between trees",
+        unit="tokens",
+        formula="the part beyond both that another tree had",
+        population="as cache_bound_tokens",
+        compute=_bound_tokens_from("other"),
+    ),
+    Metric(
+        name="cache_bound_ratio",
+        title="Hit rate, unlimited cache",
+        unit="",
+        formula="cache_bound_tokens / cache_input_tokens",
+        population="as cache_calls",
+        compute=lambda facts: ratio(_bound_tokens(facts), _input_tokens(facts)),
+    ),
+    Metric(
+        name="cache_lost_tokens",
+        title="Lost tokens",
+        unit="tokens",
+        formula="cache_bound_tokens − cache_reported_tokens",
+        population="as cache_calls",
+        compute=_lost_tokens,
+    ),
+    Metric(
+        name="engine_query_tokens",
+        title="Prompt tokens looked up, engine",
+        unit="tokens",
+        formula="growth of the engine's counter from the first to the last reading, summed over engines",
+        population="all requests the engine served between these readings",
+        compute=_engine_query_tokens,
+    ),
+    Metric(
+        name="engine_hit_tokens",
+        title="Cached tokens, engine",
+        unit="tokens",
+        formula="growth of the engine's counter from the first to the last reading, summed over engines",
+        population="all requests the engine served between these readings",
+        compute=_engine_hit_tokens,
+    ),
+    Metric(
+        name="engine_hit_ratio",
+        title="Hit rate, engine",
+        unit="",
+        formula="engine_hit_tokens / engine_query_tokens",
+        population="all requests the engine served between these readings",
+        compute=lambda facts: ratio(_engine_hit_tokens(facts), _engine_query_tokens(facts)),
+    ),
+)
+
+CACHE_TABLES: tuple[Metric[list[Row]], ...] = (
+    Metric(
+        name="cache_by_gap",
+        title="Hit rate by the gap before the call",
+        unit="tokens",
+        formula="reported and bound tokens over input tokens, per bucket of the gap as played",
+        population="as cache_calls; calls without a gap are the first of their tree",
+        compute=_by_gap,
+    ),
+)

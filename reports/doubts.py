@@ -1,0 +1,252 @@
+"""Pure: named reasons to distrust a run, each with its likely cause and what to do about it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reports.answers import Answers
+from reports.metric import Number
+from reports.stats import quantile
+from reports.tables import Facts
+
+LATENESS_BOUND_MS = 50.0
+"""Bound on the client's lateness at p99 and on the lag of its event loop, where the run's options name none."""
+SIZE_BOUND_RATIO = 0.05
+"""How far prompt and output sizes may be off plan."""
+UNREPORTED_BOUND_RATIO = 0.05
+"""Share of complete calls that may come without usage."""
+FAILED_SCRAPES_BOUND_RATIO = 0.05
+"""Share of readings that may fail."""
+SCRAPE_HOLE_FACTOR = 5.0
+"""A time without a reading counts as a hole if it is this many times the usual one."""
+WARM_BOUND_RATIO = 0.02
+"""Share of prompt tokens by which reported hits may exceed the bound."""
+WINDOW_BOUND_RATIO = 0.1
+"""How far the tokens an engine counted may differ from those its calls reported."""
+MIN_CALLS = 20
+"""Fewer calls with a first token than this leave only a median."""
+P99_CALLS = 200
+"""Calls that a p99 needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """One reason."""
+
+    name: str
+    """Fixed name, for programs."""
+    what: str
+    """What was found, with numbers; a clause for the verdict line."""
+    cause: str
+    """What most likely led to it."""
+    action: str
+    """What to do."""
+    weighs: bool = True
+    """Whether it puts the run in doubt; False for a note on what the page cannot show."""
+
+
+def find_doubts(facts: Facts, answers: Answers) -> tuple[Doubt, ...]:
+    """All reasons, those that weigh first."""
+    found = [
+        *_of_the_end(facts, answers),
+        *_of_the_client(facts, answers),
+        *_of_the_calls(answers.numbers),
+        *_of_the_sizes(facts, answers.numbers),
+        *_of_the_cache(facts, answers.numbers),
+        *_of_the_scrapes(answers.numbers),
+        *_of_the_sample(answers),
+    ]
+    return tuple(sorted(found, key=lambda doubt: not doubt.weighs))
+
+
+def verdict_line(doubts: tuple[Doubt, ...]) -> str:
+    """`fine`, or what puts the run in doubt."""
+    reasons = [doubt.what for doubt in doubts if doubt.weighs]
+    return f"in doubt: {'; '.join(reasons)}" if reasons else "fine"
+
+
+def _of_the_end(facts: Facts, answers: Answers) -> Iterator[Doubt]:
+    if facts.end is None:
+        yield Doubt(
+            name="run_cut",
+            what="the run has no end record",
+            cause="the replay was killed, crashed, or is still running",
+            action="calls in flight at that moment are missing; play the trace again",
+        )
+    elif facts.end.interrupted:
+        yield Doubt(
+            name="interrupted",
+            what="the run was stopped before its end",
+            cause="Ctrl-C or a signal",
+            action="long sessions are under-represented; play the trace to its end",
+        )
+    if facts.lines_lost:
+        yield Doubt(
+            name="lines_lost",
+            what=f"{facts.lines_lost:,} lines of the run's files could not be read",
+            cause="the run was cut while it wrote, or its files were damaged",
+            action="the calls on these lines are missing from every figure",
+        )
+    missing = answers.numbers["missing_calls"]
+    if facts.end is not None and missing:
+        yield Doubt(
+            name="calls_missing",
+            what=f"{missing:,} planned calls left no result",
+            cause="lines were lost, or the replay failed",
+            action="play the trace again; report a fault of aitrace if it happens twice",
+        )
+
+
+def _of_the_client(facts: Facts, answers: Answers) -> Iterator[Doubt]:
+    bound_ms = lateness_bound_ms(facts)
+    late_ms = quantile(answers.samples["client_lateness_ms"].values, 0.99)
+    if late_ms is not None and late_ms > bound_ms:
+        yield Doubt(
+            name="client_late",
+            what=f"the client was late: p99 {late_ms:,.1f} ms, bound {bound_ms:g} ms",
+            cause="the replaying machine was busy, or too small for this load",
+            action="free the machine, lower the load, or spread it over several; until then read TTFT from due",
+        )
+    lag_ms = answers.numbers["loop_lag_p99_ms"]
+    if lag_ms is not None and lag_ms > bound_ms:
+        yield Doubt(
+            name="loop_lag",
+            what=f"the client's event loop lagged: p99 {lag_ms:,.1f} ms, bound {bound_ms:g} ms",
+            cause="the replaying process had no CPU when it wanted it",
+            action="free the machine; tokens were seen later than they came, so TTFT and ITL are too long",
+        )
+
+
+def lateness_bound_ms(facts: Facts) -> float:
+    """Bound on lateness: the run's own option, else `LATENESS_BOUND_MS`."""
+    bound = facts.header.options.get("max_lateness_ms")
+    return float(bound) if isinstance(bound, int | float) else LATENESS_BOUND_MS
+
+
+def _of_the_calls(numbers: dict[str, Number]) -> Iterator[Doubt]:
+    sent = numbers["sent_calls"] or 0
+    if not numbers["complete_calls"]:
+        yield Doubt(
+            name="nothing_complete",
+            what="no call was answered completely",
+            cause="the endpoint was not there, refused everything, or speaks another protocol",
+            action="see the errors by kind; check url, protocol and model",
+        )
+    if numbers["refused_calls"]:
+        yield Doubt(
+            name="refusals",
+            what=f"{numbers['refused_calls']:,} of {sent:,} calls were refused",
+            cause="the endpoint had no room (429, 503, 529)",
+            action="times are those of the calls that were let in; lower the load to compare endpoints",
+        )
+    if numbers["failed_calls"]:
+        yield Doubt(
+            name="errors",
+            what=f"{numbers['failed_calls']:,} calls failed otherwise",
+            cause="see the errors by kind",
+            action="what failed is missing from the times of complete calls; mend it first",
+        )
+    if numbers["lost_sessions"]:
+        yield Doubt(
+            name="lost_sessions",
+            what=f"{numbers['lost_sessions']:,} sessions were lost",
+            cause="a call of each failed, and what waited for it was not sent",
+            action="the later, longer prompts of these sessions are missing, so times look better than they are",
+        )
+
+
+def _of_the_sizes(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
+    calibration = facts.header.calibration
+    off = numbers["prompt_size_error_ratio"]
+    if off is not None and off > SIZE_BOUND_RATIO:
+        yield Doubt(
+            name="prompt_size_off",
+            what=f"prompts are off plan by {off:.1%} in the median call",
+            cause=f"tokens per word were {calibration.source}, and the endpoint counts differently",
+            action="let the replay probe the target, or give the ratio that it reports",
+        )
+    output = numbers["output_size_ratio"]
+    if output is not None and output < 1 - SIZE_BOUND_RATIO:
+        yield Doubt(
+            name="output_short",
+            what=f"answers have {output:.1%} of the planned tokens",
+            cause="the endpoint does not force the length of answers"
+            if not calibration.output_forced
+            else "the endpoint accepted the fields that force the length and stopped early all the same",
+            action="decode load and session times are too low; do not compare with runs whose answers were longer",
+        )
+    reported = numbers["usage_ratio"]
+    if reported is not None and reported < 1 - UNREPORTED_BOUND_RATIO:
+        yield Doubt(
+            name="usage_unreported",
+            what=f"{1 - reported:.0%} of complete calls report no usage",
+            cause="the endpoint does not send it, or a proxy drops it",
+            action="sizes, ITL and output speed cover the other calls only; turn usage on at the endpoint",
+        )
+
+
+def _of_the_cache(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
+    reported = numbers["cache_usage_ratio"]
+    if reported is not None and reported < 1 - UNREPORTED_BOUND_RATIO:
+        yield Doubt(
+            name="cache_unreported",
+            what=f"{1 - reported:.0%} of complete calls do not report cached tokens",
+            cause="the endpoint does not send them",
+            action="vLLM needs --enable-prompt-tokens-details; else scrape the engine's metrics",
+            weighs=False,
+        )
+    lost, total = numbers["cache_lost_tokens"], numbers["cache_input_tokens"]
+    if lost is not None and total and lost < -WARM_BOUND_RATIO * total:
+        yield Doubt(
+            name="cache_above_bound",
+            what=f"reported hits exceed the bound by {-lost / total:.1%} of the prompt tokens",
+            cause="the endpoint kept its own answers (live history)"
+            if facts.header.history == "live"
+            else "the endpoint's cache already knew these prompts, from a run with the same seed",
+            action="read the bound as a bound on prompts only"
+            if facts.header.history == "live"
+            else "clear the cache or change the seed, and play again",
+            weighs=facts.header.history != "live",
+        )
+    engine, input_tokens = numbers["engine_query_tokens"], numbers["input_tokens"]
+    if engine is not None and input_tokens and abs(engine / input_tokens - 1) > WINDOW_BOUND_RATIO:
+        yield Doubt(
+            name="engine_window",
+            what=f"the engine looked up {engine:,} prompt tokens, its complete calls report {input_tokens:,}",
+            cause="others used the engine, calls were cut, or readings do not span the whole run",
+            action="do not compare the engine's hit rate with the other two",
+            weighs=False,
+        )
+    if facts.trace_header is None:
+        yield Doubt(
+            name="trace_missing",
+            what="the run directory holds no readable trace",
+            cause="it was moved without its trace.aitrace",
+            action="put it back for the cache bound and recorded times",
+            weighs=False,
+        )
+
+
+def _of_the_scrapes(numbers: dict[str, Number]) -> Iterator[Doubt]:
+    scrapes, failed = numbers["scrapes"] or 0, numbers["failed_scrapes"] or 0
+    longest_s, usual_s = numbers["longest_scrape_gap_s"], numbers["median_scrape_gap_s"]
+    holes = longest_s is not None and usual_s is not None and longest_s > SCRAPE_HOLE_FACTOR * usual_s
+    if scrapes and (failed / scrapes > FAILED_SCRAPES_BOUND_RATIO or holes):
+        longest = "none succeeded twice" if longest_s is None else f"longest hole {longest_s:,.1f} s"
+        yield Doubt(
+            name="scrape_holes",
+            what=f"{failed:,} of {scrapes:,} readings of the engine's metrics failed, {longest}",
+            cause="the metrics endpoint was slow or away",
+            action="the engine's figures may miss peaks; scrape less often, or from another port",
+        )
+
+
+def _of_the_sample(answers: Answers) -> Iterator[Doubt]:
+    count = answers.spreads["ttft_service_ms"].count
+    if count < P99_CALLS and answers.numbers["complete_calls"]:
+        yield Doubt(
+            name="few_calls",
+            what=f"n too small for {'p90 and above' if count < MIN_CALLS else 'p99'}: {count:,} calls with a first token",
+            cause="the trace is short, or few of its calls got through",
+            action=f"play more trees; p90 needs {MIN_CALLS} calls, p99 needs {P99_CALLS}",
+            weighs=count < MIN_CALLS,
+        )

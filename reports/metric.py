@@ -1,0 +1,48 @@
+"""Pure: what a definition of a number consists of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from reports.stats import Floats, Ints
+from reports.tables import Facts
+
+Value = TypeVar("Value")
+Number = float | int | None
+Row = dict[str, float | int | str | None]
+
+NS_PER_MS = 1e6
+NS_PER_S = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Values of one measure, each with the session it comes from."""
+
+    values: Floats
+    """In the metric's unit."""
+    sessions: Ints
+    """One integer per (instance, session); trees and other groups have one each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric(Generic[Value]):
+    """One definition."""
+
+    name: str
+    """Name in JSON, ending in the unit."""
+    title: str
+    """Name on the page."""
+    unit: str
+    """Unit as printed; empty for ratios and counts of what the title names."""
+    formula: str
+    """How it is computed, in the words of docs/metrics.md."""
+    population: str
+    """What it is computed over."""
+    compute: Callable[[Facts], Value]
+    """The computation."""
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """Part / whole; None if either is not known or the whole is 0."""
+    return None if part is None or not whole else part / whole

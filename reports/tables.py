@@ -1,0 +1,232 @@
+"""Pure: calls, sessions, trees and scrapes of a run as polars frames; units are in the names of the columns.
+
+Every figure and every number of a report is computed from these frames, see `reports/metrics.py`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from aitrace.errors import InputError
+from aitrace.identity import BlockIdentity
+from aitrace.prompts import PromptResolver, prompt_size
+from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
+from aitrace.schema import Header, Trace
+from reports.cache_model import CachePrompt, Hits, PromptRuns, unlimited_cache
+from reports.sessions import expected_starts_ns, grouped, planned_counts
+
+_Schema = dict[str, type[pl.DataType]]
+
+CALL_SCHEMA: _Schema = {
+    "index": pl.Int64,
+    "call": pl.Int64,
+    "session": pl.Int64,
+    "instance": pl.Int64,
+    "root": pl.Int64,
+    "call_class": pl.String,
+    "turn_index": pl.Int64,
+    "request_id": pl.String,
+    "gap_ns": pl.Int64,
+    "gap_cause": pl.String,
+    "prompt_tokens": pl.Int64,
+    "output_tokens": pl.Int64,
+    "unsent": pl.String,
+    "planned_ns": pl.Int64,
+    "due_ns": pl.Int64,
+    "dispatched_ns": pl.Int64,
+    "connected_ns": pl.Int64,
+    "sent_ns": pl.Int64,
+    "uploaded_ns": pl.Int64,
+    "headers_ns": pl.Int64,
+    "first_byte_ns": pl.Int64,
+    "first_event_ns": pl.Int64,
+    "first_token_ns": pl.Int64,
+    "first_visible_ns": pl.Int64,
+    "last_token_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "new_connection": pl.Boolean,
+    "request_bytes": pl.Int64,
+    "response_bytes": pl.Int64,
+    "events": pl.Int64,
+    "token_events": pl.Int64,
+    "longest_stall_ns": pl.Int64,
+    "unparsed_events": pl.Int64,
+    "status": pl.Int64,
+    "error": pl.String,
+    "error_text": pl.String,
+    "finish": pl.String,
+    "retry_after_ns": pl.Int64,
+}
+"""One column per field of `CallResult`, in its order; `usage` follows as `USAGE_SCHEMA`."""
+
+USAGE_SCHEMA: _Schema = {
+    "usage_input_tokens": pl.Int64,
+    "usage_cache_read_tokens": pl.Int64,
+    "usage_cache_write_5m_tokens": pl.Int64,
+    "usage_cache_write_1h_tokens": pl.Int64,
+    "usage_output_tokens": pl.Int64,
+    "usage_reasoning_tokens": pl.Int64,
+}
+"""One column per field of `Usage`, in its order."""
+
+TRACE_SCHEMA: _Schema = {
+    "recorded_start_ns": pl.Int64,
+    "recorded_end_ns": pl.Int64,
+    "expected_start_ns": pl.Int64,
+    "prompt_size": pl.Int64,
+    "bound_session_size": pl.Int64,
+    "bound_tree_size": pl.Int64,
+    "bound_other_size": pl.Int64,
+}
+"""What the trace says of each call, and the prefix that an unlimited cache had of it, in the trace's unit; null
+without a trace, and for the bound of calls that were never sent."""
+
+SCRAPE_SCHEMA: _Schema = {
+    "at_ns": pl.Int64,
+    "url": pl.String,
+    "error": pl.String,
+    "running": pl.Float64,
+    "waiting": pl.Float64,
+    "kv_usage_ratio": pl.Float64,
+    "prefix_query_tokens": pl.Float64,
+    "prefix_hit_tokens": pl.Float64,
+}
+"""One row per reading; null where the engine does not have the value or the reading failed."""
+
+_TURNED_AWAY = ("refused", "connect", "http_error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that a report is computed from."""
+
+    header: RunHeader
+    """What was to be played."""
+    end: RunEnd | None
+    """How it ended; None if the program did not get to write it."""
+    lines_lost: int
+    """Lines of the run's files that could not be read."""
+    calls: pl.DataFrame
+    """One row per planned call that the run tells of: `CALL_SCHEMA`, `USAGE_SCHEMA`, `TRACE_SCHEMA`."""
+    sessions: pl.DataFrame
+    """One row per instance and session, see `reports/sessions.py`."""
+    trees: pl.DataFrame
+    """One row per instance and root session, see `reports/sessions.py`."""
+    scrapes: pl.DataFrame
+    """`SCRAPE_SCHEMA`, in order of time."""
+    trace_header: Header | None
+    """Header of the trace that was played; None if it is not there."""
+    agents: dict[int, str | None]
+    """Kind of agent of each session of the trace; empty without a trace."""
+
+
+def facts_from_run(
+    header: RunHeader,
+    end: RunEnd | None,
+    calls: Sequence[CallResult],
+    scrapes: Sequence[Scrape],
+    trace: Trace | None,
+    *,
+    lines_lost: int = 0,
+) -> Facts:
+    """Frames of a run, with what its trace adds."""
+    frame = calls_frame(calls).hstack(trace_frame(calls, trace, share_system=header.share_system))
+    missing = _is_missing(calls, trace, planned_calls=header.planned_calls)
+    return Facts(
+        header=header,
+        end=end,
+        lines_lost=lines_lost,
+        calls=frame,
+        sessions=grouped(frame, ["instance", "root", "session"], missing),
+        trees=grouped(frame, ["instance", "root"], missing),
+        scrapes=scrapes_frame(scrapes),
+        trace_header=None if trace is None else trace.header,
+        agents={} if trace is None else {session.id: session.agent for session in trace.sessions},
+    )
+
+
+def calls_frame(calls: Sequence[CallResult]) -> pl.DataFrame:
+    """One row per call, in the order given."""
+    columns = {name: [getattr(call, name) for call in calls] for name in CALL_SCHEMA}
+    usage = {
+        name: [getattr(call.usage, name.removeprefix("usage_")) for call in calls] for name in USAGE_SCHEMA
+    }
+    return pl.DataFrame(columns | usage, schema=CALL_SCHEMA | USAGE_SCHEMA)
+
+
+def scrapes_frame(scrapes: Sequence[Scrape]) -> pl.DataFrame:
+    """One row per reading, in order of time."""
+    rows = [
+        {"at_ns": scrape.at_ns, "url": scrape.url, "error": scrape.error}
+        | {name: scrape.values.get(name) for name in list(SCRAPE_SCHEMA)[3:]}
+        for scrape in scrapes
+    ]
+    return pl.DataFrame(rows, schema=SCRAPE_SCHEMA).sort("at_ns", maintain_order=True)
+
+
+def trace_frame(calls: Sequence[CallResult], trace: Trace | None, *, share_system: bool) -> pl.DataFrame:
+    """What the trace says of each call, row by row; nulls throughout without a trace."""
+    if trace is None:
+        return pl.DataFrame({name: [None] * len(calls) for name in TRACE_SCHEMA}, schema=TRACE_SCHEMA)
+    for call in calls:
+        if call.call >= len(trace.calls):
+            raise InputError(
+                f"call {call.index} of the run plays call {call.call} of the trace, which has {len(trace.calls)} calls",
+                hint="trace.aitrace in the run directory is not the trace that was played; put that one there.",
+            )
+    prompts = PromptResolver(trace.calls)
+    hits = _bound(calls, trace, prompts, share_system=share_system)
+    expected_ns = expected_starts_ns(calls, trace)
+    rows = []
+    for row, call in enumerate(calls):
+        times = trace.calls[call.call].times
+        hit = hits.get(row)
+        rows.append(
+            (
+                times.request_ns,
+                times.end_ns,
+                expected_ns[row],
+                prompt_size(trace, prompts.segment_ids(call.call)),
+                *((None, None, None) if hit is None else (hit.session_size, hit.tree_size, hit.other_size)),
+            )
+        )
+    return pl.DataFrame(rows, schema=TRACE_SCHEMA, orient="row")
+
+
+def _bound(
+    calls: Sequence[CallResult], trace: Trace, prompts: PromptResolver, *, share_system: bool
+) -> dict[int, Hits]:
+    """Hits of an unlimited cache by row, for the calls that were sent, in the order in which they were."""
+    identity = BlockIdentity(trace, share_system=share_system)
+    runs = PromptRuns(trace.segments, identity, trace.header.block_size)
+    sent = sorted(
+        (call.sent_ns, call.index, row) for row, call in enumerate(calls) if call.sent_ns is not None
+    )
+    order = [row for _, _, row in sent]
+    hits = unlimited_cache(
+        CachePrompt(
+            instance=calls[row].instance,
+            root=calls[row].root,
+            session=calls[row].session,
+            runs=runs.of_prompt(prompts.segment_ids(calls[row].call), calls[row].instance),
+            is_stored=calls[row].error not in _TURNED_AWAY,
+        )
+        for row in order
+    )
+    return dict(zip(order, hits, strict=True))
+
+
+def _is_missing(calls: Sequence[CallResult], trace: Trace | None, *, planned_calls: int) -> pl.Expr:
+    """Whether planned calls of a call's tree may have left no row: only in a run that was cut."""
+    if len(calls) >= planned_calls:
+        return pl.lit(value=False)
+    rows = Counter((call.instance, call.root) for call in calls)
+    wanted = planned_counts(trace)
+    whole = [
+        {"instance": instance, "root": root}
+        for (instance, root), count in rows.items()
+        if count >= wanted.get(root, count + 1)
+    ]
+    return ~pl.struct("instance", "root").is_in(whole)

@@ -1,0 +1,69 @@
+"""Pure: numbers as people read them."""
+
+from reports.answers import Spread
+
+NOT_KNOWN = "–"
+TOO_FEW = "n too small"
+
+
+def text_from_value(value: float | None, unit: str) -> str:
+    """A number with its unit; ratios without a unit are told by `text_from_ratio` instead."""
+    if value is None:
+        return NOT_KNOWN
+    number = f"{value:,}" if isinstance(value, int) else text_from_float(value)
+    return f"{number} {unit}".rstrip()
+
+
+def text_from_float(value: float) -> str:
+    """Three digits that matter, more for large numbers, thousands parted."""
+    size = abs(value)
+    if size >= 100 or value == 0:
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
+
+
+def text_from_ratio(value: float | None) -> str:
+    """A share in percent."""
+    return NOT_KNOWN if value is None else f"{value:.1%}".replace("%", " %")
+
+
+def text_from_seconds(value: float) -> str:
+    """A length of time in the unit that suits it."""
+    if value == 0:
+        return "0 s"
+    if abs(value) < 1:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.3g} s" if abs(value) < 60 else f"{value / 60:.3g} min"
+
+
+def quantile_texts(spread: Spread) -> list[str]:
+    """Count, quantiles and maximum of a distribution as cells of a table."""
+    cells = [
+        text_from_float(value) if value is not None else TOO_FEW if spread.count else NOT_KNOWN
+        for value in spread.quantiles.values()
+    ]
+    largest = NOT_KNOWN if spread.largest is None else text_from_float(spread.largest)
+    return [f"{spread.count:,}", *cells, largest]
+
+
+def gap_label(low_s: float | str | None, high_s: float | str | None) -> str:
+    """Name of a gap bucket; both None for the calls that no gap precedes."""
+    match low_s, high_s:
+        case None, None:
+            return "first of its tree"
+        case ((0 | None), None):
+            return "any"
+        case int() | float() as low, None:
+            return f"{text_from_seconds(low)} and over"
+        case 0, int() | float() as high:
+            return f"under {text_from_seconds(high)}"
+        case int() | float() as low, int() | float() as high:
+            return f"{text_from_seconds(low)} – {text_from_seconds(high)}"
+    raise ValueError(f"gap bucket {low_s!r} to {high_s!r} is not made of numbers")
+
+
+def printable(text: str) -> str:
+    """Text of a stranger without control characters, so that it cannot steer a terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -1,0 +1,145 @@
+import pytest
+
+from aitrace.results import Scrape
+from aitrace.schema import Usage
+from aitrace.testing import TraceBuilder, make_call_result
+from reports.cache_metrics import gap_edges_s
+from reports.metrics import METRICS
+
+S = 10**9
+
+
+def value(facts, name):
+    return METRICS[name].compute(facts)
+
+
+def growing():
+    """Prompts of 640, 1280 and 1920 tokens of one session; and 640 of another tree that begin alike."""
+    builder = TraceBuilder(block_size=64)
+    main = builder.session()
+    start = builder.segment(640)
+    builder.call(main, [start])
+    builder.call(main, [builder.segment(640)])
+    builder.call(main, [builder.segment(640)])
+    builder.call(builder.session(), [start])
+    return builder.trace()
+
+
+def played(*cached, gaps=(None, 5 * S, 50 * S, None), usage_factor=1):
+    sizes = (640, 1280, 1920, 640)
+    return [
+        make_call_result(
+            i,
+            at_ns=i * S,
+            session=1 if i == 3 else 0,
+            root=1 if i == 3 else 0,
+            gap_ns=gaps[i],
+            prompt_tokens=sizes[i],
+            usage=Usage(input_tokens=sizes[i] * usage_factor, cache_read_tokens=cached[i]),
+        )
+        for i in range(len(cached))
+    ]
+
+
+def test_three_hit_rates_have_one_denominator(facts_of):
+    """Of 4480 tokens 0 + 640 + 1280 could be had in the session, 640 from the other tree; 1000 are reported."""
+    facts = facts_of(played(0, 600, 0, 400), trace=growing())
+    assert value(facts, "cache_input_tokens") == 4480
+    assert value(facts, "cache_bound_tokens") == 640 + 1280 + 640
+    assert value(facts, "cache_reported_ratio") == pytest.approx(1000 / 4480)
+    assert value(facts, "cache_lost_tokens") == 2560 - 1000
+
+
+def test_the_bound_is_split_by_origin(facts_of):
+    facts = facts_of(played(0, 0, 0, 0), trace=growing())
+    parts = [value(facts, f"cache_bound_{origin}_tokens") for origin in ("session", "tree", "other")]
+    assert parts == [1920, 0, 640]
+    assert value(facts, "cache_bound_ratio") == pytest.approx(2560 / 4480)
+
+
+def test_shares_of_the_trace_apply_to_the_tokens_that_were_reported(facts_of):
+    facts = facts_of(played(0, 0, 0, 0, usage_factor=3), trace=growing())
+    assert value(facts, "cache_bound_tokens") == 3 * 2560
+
+
+def test_only_calls_that_report_cached_tokens_are_compared(facts_of):
+    facts = facts_of(played(0, 600, None, None), trace=growing())
+    assert (value(facts, "cache_calls"), value(facts, "cache_input_tokens")) == (2, 1920)
+    assert value(facts, "cache_bound_tokens") == 640
+
+
+def test_if_none_reports_them_the_bound_covers_all_complete_calls(facts_of):
+    facts = facts_of(played(None, None, None, None), trace=growing())
+    assert (value(facts, "cache_calls"), value(facts, "cache_bound_tokens")) == (4, 2560)
+    assert value(facts, "cache_reported_tokens") is None
+    assert value(facts, "cache_reported_ratio") is value(facts, "cache_lost_tokens") is None
+
+
+def test_sizes_by_plan_stand_in_where_no_usage_is_reported(facts_of):
+    facts = facts_of([make_call_result(0, prompt_tokens=640, usage=Usage())], trace=growing())
+    assert value(facts, "cache_input_tokens") == 640
+
+
+def test_without_a_trace_there_is_no_bound(facts_of):
+    facts = facts_of(played(0, 600, 0, 400))
+    assert value(facts, "cache_bound_tokens") is value(facts, "cache_lost_tokens") is None
+    assert value(facts, "cache_reported_tokens") == 1000
+
+
+def test_without_complete_calls_there_is_nothing_to_compare(facts_of):
+    facts = facts_of([make_call_result(0, error="refused")], trace=growing())
+    assert value(facts, "cache_calls") == 0
+    assert value(facts, "cache_input_tokens") is value(facts, "cache_bound_ratio") is None
+
+
+def test_an_empty_prompt_has_no_share(facts_of):
+    builder = TraceBuilder()
+    builder.call(builder.session())
+    facts = facts_of([make_call_result(0)], trace=builder.trace())
+    assert value(facts, "cache_bound_tokens") is None
+
+
+def test_hits_are_told_by_the_gap_before_the_call(facts_of):
+    rows = value(facts_of(played(0, 600, 0, 400), trace=growing()), "cache_by_gap")
+    borders = [(row["gap_from_s"], row["gap_to_s"], row["calls"]) for row in rows]
+    assert borders == [(None, None, 2), (1, 10, 1), (10, 60, 1)]
+    assert [row["reported_tokens"] for row in rows] == [400, 600, 0]
+    assert [row["bound_tokens"] for row in rows] == [640, 640, 1280]
+
+
+def test_a_gap_on_a_border_belongs_to_the_longer_bucket(facts_of):
+    rows = value(facts_of(played(0, 0, 0, 0, gaps=(0, S, 60 * S, 300 * S))), "cache_by_gap")
+    assert [row["gap_from_s"] for row in rows] == [0, 1, 60, 300]
+    assert [row["bound_ratio"] for row in rows] == [None] * 4
+
+
+def test_borders_are_scaled_like_the_gaps():
+    assert gap_edges_s(0.1) == pytest.approx((0.1, 1, 6, 30))
+    assert gap_edges_s(0) == ()
+
+
+def test_at_time_scale_0_all_gaps_are_in_one_bucket(facts_of):
+    rows = value(facts_of(played(0, 0, 0, 0, gaps=(None, 0, 0, 0)), time_scale=0.0), "cache_by_gap")
+    assert [(row["gap_from_s"], row["gap_to_s"], row["calls"]) for row in rows] == [
+        (None, None, 1),
+        (0, None, 3),
+    ]
+
+
+def scrapes(*readings, url="u"):
+    return [
+        Scrape(at_ns=i, url=url, values={"prefix_query_tokens": query, "prefix_hit_tokens": hit})
+        for i, (query, hit) in enumerate(readings)
+    ]
+
+
+def test_the_engine_is_read_from_the_first_to_the_last_reading_and_summed_over_engines(facts_of):
+    readings = [*scrapes((100, 50), (150, 60), (200, 80)), *scrapes((0, 0), (300, 90), url="v")]
+    facts = facts_of([], scrapes=readings)
+    assert (value(facts, "engine_query_tokens"), value(facts, "engine_hit_tokens")) == (400, 120)
+    assert value(facts, "engine_hit_ratio") == 0.3
+
+
+@pytest.mark.parametrize("readings", [[], [(5, 5)], [(5, 5), (9, 9), (0, 0), (7, 7)]])
+def test_no_second_reading_or_a_restarted_engine_tells_nothing(facts_of, readings):
+    assert value(facts_of([], scrapes=scrapes(*readings)), "engine_query_tokens") is None

@@ -1,0 +1,201 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from aitrace.results import Calibration, Scrape
+from aitrace.schema import Usage
+from aitrace.testing import make_call_result, make_run_end, make_trace
+from reports import doubts
+from reports.answers import answers_from_facts
+from reports.doubts import find_doubts, verdict_line
+
+S = 10**9
+MS = 10**6
+DOCS = Path(__file__).parents[3] / "docs" / "report.md"
+
+
+def one_session_trace(calls):
+    return make_trace(sessions=1, calls=calls)
+
+
+def good_calls(count=200, **fields):
+    """Calls as planned, that found all of the prompt before theirs."""
+    usage = Usage(input_tokens=1000, cache_read_tokens=0, output_tokens=100)
+    return [make_call_result(i, at_ns=i * 2 * S, call=0, **{"usage": usage, **fields}) for i in range(count)]
+
+
+def found(facts):
+    return {doubt.name: doubt for doubt in find_doubts(facts, answers_from_facts(facts))}
+
+
+@pytest.fixture
+def doubts_of(facts_of):
+    def build(calls, **options):
+        return found(facts_of(calls, **{"trace": one_session_trace(1), **options}))
+
+    return build
+
+
+def test_a_run_that_went_to_plan_raises_no_doubt(doubts_of):
+    assert doubts_of(good_calls()) == {}
+
+
+def test_a_run_without_an_end_was_cut(doubts_of):
+    assert set(doubts_of(good_calls(), end=None)) == {"run_cut"}
+
+
+def test_a_stopped_run_is_in_doubt(doubts_of):
+    assert set(doubts_of(good_calls(), end=make_run_end(interrupted=True))) == {"interrupted"}
+
+
+def test_lost_lines_and_missing_calls_are_told(doubts_of):
+    assert set(doubts_of(good_calls(), lines_lost=1, planned_calls=201)) == {"lines_lost", "calls_missing"}
+
+
+def late(count, late_ns):
+    return [*good_calls(200 - count), *good_calls(count, sent_ns=late_ns, due_ns=0, new_connection=False)]
+
+
+def test_two_late_calls_of_200_are_beyond_p99_and_three_are_not(doubts_of):
+    assert set(doubts_of(late(2, 51 * MS))) == set()
+    assert set(doubts_of(late(3, 51 * MS))) == {"client_late"}
+
+
+def test_the_bound_on_lateness_is_the_one_the_run_asked_for(doubts_of):
+    assert set(doubts_of(late(3, 51 * MS), options={"max_lateness_ms": 60})) == set()
+    assert set(doubts_of(late(3, 11 * MS), options={"max_lateness_ms": 10})) == {"client_late"}
+
+
+def test_opening_connections_is_not_the_clients_lateness(doubts_of):
+    calls = good_calls(
+        sent_ns=200 * MS, due_ns=0, dispatched_ns=0, connected_ns=195 * MS, new_connection=True
+    )
+    assert set(doubts_of(calls)) == set()
+
+
+def test_a_lagging_event_loop_puts_the_run_in_doubt(doubts_of):
+    assert set(doubts_of(good_calls(), end=make_run_end(loop_lag_p99_ns=51 * MS))) == {"loop_lag"}
+
+
+def test_refusals_errors_and_lost_sessions_are_named_apart(doubts_of):
+    refused = make_call_result(200, error="refused", status=503, session=1, call=0)
+    cut = make_call_result(201, error="cut", session=1, call=0)
+    assert set(doubts_of([*good_calls(), refused])) == {"refusals", "lost_sessions"}
+    assert set(doubts_of([*good_calls(), cut])) == {"errors", "lost_sessions"}
+
+
+def test_a_run_without_a_complete_call_says_so_and_not_that_n_is_small(doubts_of):
+    names = set(doubts_of([make_call_result(0, error="connect", sent_ns=None)]))
+    assert names == {"nothing_complete", "errors", "lost_sessions"}
+
+
+@pytest.mark.parametrize(("tokens", "doubted"), [(1049, False), (1051, True), (949, True)])
+def test_prompts_may_be_5_percent_off_plan(doubts_of, tokens, doubted):
+    calls = good_calls(usage=Usage(input_tokens=tokens, cache_read_tokens=0, output_tokens=100))
+    assert ("prompt_size_off" in doubts_of(calls)) == doubted
+
+
+@pytest.mark.parametrize(("forced", "cause"), [(True, "stopped early"), (False, "does not force")])
+def test_short_answers_are_told_with_who_is_to_blame(doubts_of, forced, cause):
+    calls = good_calls(usage=Usage(input_tokens=1000, cache_read_tokens=0, output_tokens=94))
+    calibration = Calibration(
+        tokens_per_word=1, request_overhead_tokens=0, source="probe", output_forced=forced
+    )
+    assert cause in doubts_of(calls, calibration=calibration)["output_short"].cause
+
+
+def test_missing_usage_is_a_doubt_and_missing_cached_tokens_a_note(doubts_of):
+    bare = doubts_of(good_calls(usage=Usage()))
+    assert bare["usage_unreported"].weighs
+    uncached = doubts_of(good_calls(usage=Usage(input_tokens=1000, output_tokens=100)))
+    assert {name: doubt.weighs for name, doubt in uncached.items()} == {"cache_unreported": False}
+
+
+def warm(history):
+    calls = good_calls()
+    calls[0] = make_call_result(
+        0,
+        call=0,
+        usage=Usage(input_tokens=100_000, cache_read_tokens=100_000, output_tokens=100),
+        prompt_tokens=100_000,
+    )
+    return calls, {"history": history}
+
+
+@pytest.mark.parametrize(("history", "weighs"), [("recorded", True), ("live", False)])
+def test_hits_above_the_bound_mean_a_warm_cache_or_kept_answers(doubts_of, history, weighs):
+    calls, header = warm(history)
+    calls = [
+        calls[0],
+        *(
+            make_call_result(
+                i,
+                call=0,
+                instance=i + 1,
+                at_ns=i * S,
+                usage=Usage(input_tokens=1000, cache_read_tokens=0, output_tokens=100),
+            )
+            for i in range(1, 200)
+        ),
+    ]
+    assert doubts_of(calls, **header)["cache_above_bound"].weighs == weighs
+
+
+def engine(query_tokens):
+    readings = [(0, 0.0), (1, float(query_tokens))]
+    return [
+        Scrape(at_ns=t * S, url="u", values={"prefix_query_tokens": q, "prefix_hit_tokens": 0.0})
+        for t, q in readings
+    ]
+
+
+@pytest.mark.parametrize(("tokens", "noted"), [(200_000, False), (221_000, True), (179_000, True)])
+def test_an_engine_that_counted_other_traffic_is_noted(doubts_of, tokens, noted):
+    names = doubts_of(good_calls(), scrapes=engine(tokens))
+    assert ("engine_window" in names) == noted
+    assert not any(doubt.weighs for doubt in names.values())
+
+
+def test_a_missing_trace_is_a_note(doubts_of):
+    names = doubts_of(good_calls(), trace=None)
+    assert {name: doubt.weighs for name, doubt in names.items()} == {"trace_missing": False}
+
+
+def read_at(*seconds, failed=()):
+    good = [Scrape(at_ns=t * S, url="u", values={"running": 1.0}) for t in seconds]
+    return [*good, *(Scrape(at_ns=t * S, url="u", error="timeout") for t in failed)]
+
+
+def test_failed_readings_and_holes_are_told(doubts_of):
+    assert "scrape_holes" not in doubts_of(good_calls(), scrapes=read_at(*range(40), failed=[41]))
+    assert "scrape_holes" in doubts_of(good_calls(), scrapes=read_at(*range(18), failed=[18]))
+    assert (
+        "longest hole 7.0 s" in doubts_of(good_calls(), scrapes=read_at(0, 1, 2, 3, 10))["scrape_holes"].what
+    )
+    assert (
+        "none succeeded twice" in doubts_of(good_calls(), scrapes=read_at(failed=[1, 2]))["scrape_holes"].what
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "what", "weighs"), [(199, "p99", False), (20, "p99", False), (19, "p90 and above", True)]
+)
+def test_few_calls_are_a_note_until_only_the_median_is_left(doubts_of, count, what, weighs):
+    doubt = doubts_of(good_calls(count))["few_calls"]
+    assert f"n too small for {what}: {count}" in doubt.what
+    assert doubt.weighs == weighs
+
+
+def test_the_verdict_line_names_what_weighs_and_nothing_else(facts_of):
+    facts = facts_of(good_calls(30), end=None, trace=one_session_trace(1))
+    judged = find_doubts(facts, answers_from_facts(facts))
+    assert [doubt.name for doubt in judged] == ["run_cut", "few_calls"]
+    assert verdict_line(judged) == "in doubt: the run has no end record"
+    assert verdict_line(judged[1:]) == "fine"
+
+
+def test_the_docs_list_every_doubt():
+    listed = re.findall(r"^\| `(\w+)` \| .* \| (?:yes|no|only).* \|$", DOCS.read_text(), re.MULTILINE)
+    named = re.findall(r'name="(\w+)"', Path(doubts.__file__).read_text())
+    assert sorted(listed) == sorted(named)

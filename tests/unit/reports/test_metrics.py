@@ -1,0 +1,43 @@
+import re
+from pathlib import Path
+
+from aitrace.testing import make_run_header
+from reports.answers import answers_from_facts
+from reports.call_metrics import DISTRIBUTIONS
+from reports.metrics import METRICS, NUMBERS, TABLES
+from reports.tables import facts_from_run
+from reports.time_metrics import SERIES
+
+DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
+UNIT_SUFFIXES = {"ms": "_ms", "s": "_s", "tokens": "_tokens", "tokens/s": "_tokens_per_s", "": "_ratio"}
+
+
+def documented():
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", DOCS.read_text().replace("\\|", "¦"), re.MULTILINE
+    )
+    return {name: tuple(text.replace("¦", "|") for text in texts) for name, *texts in rows}
+
+
+def test_the_docs_define_every_number_as_the_program_does():
+    defined = {m.name: (m.unit or "1", m.formula, m.population) for m in METRICS.values()}
+    assert documented() == defined
+
+
+def test_no_two_numbers_have_one_name():
+    assert len(METRICS) == len(DISTRIBUTIONS) + len(NUMBERS) + len(TABLES) + len(SERIES)
+
+
+def test_names_end_in_their_unit():
+    named = [*DISTRIBUTIONS, *NUMBERS]
+    assert [
+        m.name for m in named if m.unit in UNIT_SUFFIXES and not m.name.endswith(UNIT_SUFFIXES[m.unit])
+    ] == []
+
+
+def test_every_number_can_be_told_of_a_run_without_calls():
+    facts = facts_from_run(make_run_header(), None, [], [], None)
+    answers = answers_from_facts(facts)
+    assert {spread.count for spread in answers.spreads.values()} == {0}
+    assert {name for name, rows in answers.tables.items() if rows} == set()
+    assert answers.numbers["missing_calls"] == 1

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from reports.stats import cluster_bootstrap, ecdf, min_count, quantile, shown_quantile
+
+
+@pytest.mark.parametrize(("q", "count"), [(0.5, 1), (0.9, 20), (0.95, 40), (0.99, 200)])
+def test_min_count_leaves_two_values_beyond_an_upper_quantile(q, count):
+    assert min_count(q) == count
+
+
+@pytest.mark.parametrize(("q", "expected"), [(0.5, 2.0), (0.75, 3.0), (0.76, 4.0), (1.0, 4.0)])
+def test_quantile_is_the_smallest_value_that_the_share_does_not_exceed(q, expected):
+    assert quantile(np.array([4.0, 1.0, 3.0, 2.0]), q) == expected
+
+
+def test_quantile_of_nothing_is_not_known():
+    assert quantile(np.array([]), 0.5) is None
+
+
+def test_shown_quantile_needs_its_minimal_count():
+    values = np.arange(1.0, 201.0)
+    assert shown_quantile(values[:199], 0.99) is None
+    assert shown_quantile(values, 0.99) == 198.0
+
+
+def test_ecdf_gives_every_value_with_the_share_up_to_it():
+    x, share = ecdf(np.array([3.0, 1.0]), points=10)
+    assert x.tolist() == [1.0, 3.0]
+    assert share.tolist() == [0.5, 1.0]
+
+
+def test_a_thinned_ecdf_keeps_both_ends():
+    x, share = ecdf(np.arange(1000.0), points=7)
+    assert (x[0], x[-1], share[-1], x.size) == (0.0, 999.0, 1.0, 7)
+
+
+def test_the_bootstrap_needs_five_clusters():
+    assert cluster_bootstrap(np.arange(40.0), np.arange(40) % 4, (0.5,), seed=0) == (None,)
+
+
+def test_the_bootstrap_gives_no_interval_of_a_quantile_that_is_not_shown():
+    median, p95 = cluster_bootstrap(np.arange(39.0), np.arange(39), (0.5, 0.95), seed=0)
+    assert median is not None
+    assert p95 is None
+
+
+def test_the_bootstrap_draws_whole_clusters():
+    """Ten clusters of constant value: every resampled median is one of the ten values, however many calls each has."""
+    values = np.repeat(np.arange(10.0), 100)
+    (interval,) = cluster_bootstrap(values, values.astype(np.int64), (0.5,), seed=1)
+    assert interval.low in range(10)
+    # Drawn call by call the interval of 1000 values would be at most one wide.
+    assert interval.high - interval.low >= 3
+
+
+def test_the_bootstrap_agrees_with_resampling_by_hand():
+    rng = np.random.default_rng(3)
+    clusters = np.repeat(np.arange(12), 9)
+    values = rng.exponential(size=108) + clusters / 4
+    by_hand = []
+    for _ in range(4000):
+        drawn = rng.integers(0, 12, size=12)
+        by_hand.append(np.sort(np.concatenate([values[clusters == name] for name in drawn]))[107 // 2])
+    (interval,) = cluster_bootstrap(values, clusters, (0.5,), seed=0, draws=4000)
+    low, high = np.quantile(by_hand, [0.025, 0.975])
+    assert interval.low == pytest.approx(low, abs=0.1)
+    assert interval.high == pytest.approx(high, abs=0.1)
+
+
+def test_the_bootstrap_repeats_itself():
+    values, clusters = np.arange(100.0), np.arange(100) // 5
+    assert cluster_bootstrap(values, clusters, (0.5,), seed=7) == cluster_bootstrap(
+        values, clusters, (0.5,), seed=7
+    )

@@ -1,0 +1,98 @@
+from dataclasses import fields
+
+import pytest
+
+from aitrace.errors import InputError
+from aitrace.results import CallResult, Scrape
+from aitrace.schema import Usage
+from aitrace.testing import TraceBuilder, make_call_result, make_run_header
+from reports.tables import (
+    CALL_SCHEMA,
+    SCRAPE_SCHEMA,
+    TRACE_SCHEMA,
+    USAGE_SCHEMA,
+    calls_frame,
+    facts_from_run,
+    scrapes_frame,
+    trace_frame,
+)
+
+
+def test_every_field_of_a_call_has_a_column():
+    assert [*CALL_SCHEMA, "usage"] == [field.name for field in fields(CallResult)]
+    assert list(USAGE_SCHEMA) == [f"usage_{field.name}" for field in fields(Usage)]
+
+
+def test_a_call_becomes_a_row_with_its_usage():
+    call = make_call_result(3, at_ns=70, usage=Usage(input_tokens=5, cache_read_tokens=2), error_text="<b>")
+    (row,) = calls_frame([call]).rows(named=True)
+    assert {name: row[name] for name in CALL_SCHEMA} == {name: getattr(call, name) for name in CALL_SCHEMA}
+    assert (row["usage_input_tokens"], row["usage_cache_read_tokens"], row["usage_output_tokens"]) == (
+        5,
+        2,
+        None,
+    )
+
+
+def test_no_calls_are_a_frame_without_rows():
+    assert calls_frame([]).schema == CALL_SCHEMA | USAGE_SCHEMA
+    assert scrapes_frame([]).schema == SCRAPE_SCHEMA
+
+
+def test_readings_are_in_order_of_time_and_lack_what_the_engine_lacks():
+    late = Scrape(at_ns=9, url="u", values={"running": 2.0, "else": 1.0})
+    early = Scrape(at_ns=1, url="u", error="timeout")
+    frame = scrapes_frame([late, early])
+    assert frame["at_ns"].to_list() == [1, 9]
+    assert frame.select("running", "waiting", "error").rows() == [(None, None, "timeout"), (2.0, None, None)]
+
+
+def test_without_a_trace_its_columns_are_empty():
+    frame = trace_frame([make_call_result()], None, share_system=False)
+    assert frame.schema == TRACE_SCHEMA
+    assert frame.row(0) == (None,) * len(TRACE_SCHEMA)
+
+
+def two_calls():
+    builder = TraceBuilder(block_size=64)
+    session = builder.session()
+    builder.call(session, [builder.segment(640)])
+    builder.call(session, [builder.segment(128)])
+    return builder.trace()
+
+
+def test_the_bound_follows_the_order_of_sending_not_of_the_plan():
+    """Sent in reverse the shorter prompt is found whole, and the longer one is the first."""
+    calls = [make_call_result(0, at_ns=900), make_call_result(1, at_ns=100)]
+    frame = trace_frame(calls, two_calls(), share_system=False)
+    assert frame["bound_session_size"].to_list() == [640, 0]
+    assert frame["prompt_size"].to_list() == [640, 768]
+
+
+def test_calls_that_were_not_sent_have_no_bound_and_lend_none():
+    calls = [make_call_result(0, sent_ns=None), make_call_result(1)]
+    assert trace_frame(calls, two_calls(), share_system=False)["bound_session_size"].to_list() == [None, 0]
+
+
+@pytest.mark.parametrize(("error", "hit"), [("refused", 0), ("connect", 0), ("http_error", 0), ("cut", 640)])
+def test_prompts_that_were_turned_away_are_not_reused(error, hit):
+    calls = [make_call_result(0, error=error), make_call_result(1, at_ns=10)]
+    assert trace_frame(calls, two_calls(), share_system=False)["bound_session_size"].to_list() == [0, hit]
+
+
+def test_shared_system_prompts_count_between_trees_only_if_they_were_played_so():
+    builder = TraceBuilder(block_scope="tree")
+    for _ in range(2):
+        system = builder.segment(1000, role="system", type="system")
+        builder.call(builder.session(harness="claude-code"), [system])
+    trace = builder.trace()
+    calls = [make_call_result(0), make_call_result(1, at_ns=10, session=1, root=1)]
+    apart = trace_frame(calls, trace, share_system=False)
+    shared = trace_frame(calls, trace, share_system=True)
+    assert apart["bound_other_size"].to_list() == [0, 0]
+    assert shared["bound_other_size"].to_list() == [0, 1000]
+
+
+def test_a_call_that_the_trace_does_not_have_is_bad_input():
+    with pytest.raises(InputError, match="plays call 7 of the trace, which has 2 calls"):
+        facts_from_run(make_run_header(), None, [make_call_result(7)], [], two_calls())

@@ -1,0 +1,42 @@
+from aitrace.results import Scrape
+from aitrace.testing import make_call_result, make_run_end
+from reports.metrics import METRICS
+
+S = 10**9
+
+
+def lines(facts, name):
+    return [(line.name, line.at_s.tolist(), line.values.tolist()) for line in METRICS[name].compute(facts)]
+
+
+def test_calls_are_in_flight_from_sent_to_end(facts_of):
+    calls = [make_call_result(0, at_ns=0, end_ns=4 * S), make_call_result(1, at_ns=S, end_ns=2 * S)]
+    assert lines(facts_of(calls), "calls_in_flight") == [("calls in flight", [0, 1, 2, 4], [1, 2, 1, 0])]
+
+
+def test_a_call_without_an_end_is_in_flight_to_the_end_of_the_run(facts_of):
+    facts = facts_of([make_call_result(0, end_ns=None)], end=make_run_end(ended_ns=7 * S))
+    assert lines(facts, "calls_in_flight") == [("calls in flight", [0, 7], [1, 0])]
+
+
+def test_sessions_are_active_through_their_gaps(facts_of):
+    calls = [
+        make_call_result(0, at_ns=0, end_ns=S),
+        make_call_result(1, at_ns=5 * S, end_ns=6 * S),
+        make_call_result(2, at_ns=2 * S, end_ns=3 * S, session=1),
+        make_call_result(3, session=2, due_ns=None, sent_ns=None, end_ns=None, unsent="interrupted"),
+    ]
+    assert lines(facts_of(calls), "sessions_active") == [("sessions active", [0, 2, 3, 6], [1, 2, 1, 0])]
+
+
+def test_gauges_are_shown_as_they_were_read(facts_of):
+    scrapes = [Scrape(at_ns=0, url="a", values={"running": 3.0}), Scrape(at_ns=S, url="a", error="timeout")]
+    facts = facts_of([], scrapes=scrapes)
+    assert lines(facts, "engine_running") == [("running", [0.0], [3.0])]
+    assert lines(facts, "engine_waiting") == []
+
+
+def test_several_engines_have_a_line_each(facts_of):
+    scrapes = [Scrape(at_ns=0, url=url, values={"kv_usage_ratio": 0.5}) for url in ("a", "b")]
+    names = [name for name, _, _ in lines(facts_of([], scrapes=scrapes), "engine_kv_usage_ratio")]
+    assert names == ["KV cache in use, a", "KV cache in use, b"]
