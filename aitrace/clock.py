@@ -4,8 +4,7 @@ import asyncio
 import time
 from typing import Protocol
 
-NS_PER_S = 1_000_000_000
-NS_PER_MS = 1_000_000
+from aitrace.units import NS_PER_S
 
 
 class Clock(Protocol):

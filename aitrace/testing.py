@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
-from aitrace.clock import NS_PER_S
 from aitrace.results import Calibration, CallResult, RunEnd, RunHeader
 from aitrace.schema import (
     Call,
@@ -43,6 +42,7 @@ from aitrace.schema import (
     Unit,
     Usage,
 )
+from aitrace.units import NS_PER_S
 
 _SETTLE_TURNS = 50
 

@@ -8,10 +8,10 @@ import random
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from aitrace.clock import NS_PER_MS, NS_PER_S
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
 from aitrace.schema import Call, GapCause, Trace, Usage
 from aitrace.testing import TraceBuilder, make_call_result, make_run_end, make_run_header
+from aitrace.units import NS_PER_MS, NS_PER_S
 
 _CACHE_TTL_S = 20
 _SCRAPE_S = 2

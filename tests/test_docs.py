@@ -47,7 +47,9 @@ def test_links_inside_the_repository_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_in_the_documents_use_options_that_exist(page):
-    lines = re.findall(r"^\$? *(aitrace [a-z]+ .*)$", page.read_text(), re.MULTILINE)
+    fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+    indented = "\n".join(re.findall(r"^ {4}(.*)$", page.read_text(), re.MULTILINE))
+    lines = re.findall(r"^\$? *(aitrace [a-z]+ .*)$", f"{fenced}\n{indented}", re.MULTILINE)
     unknown = []
     for line in lines:
         words = shlex.split(line.split(" #")[0].split("|")[0].rstrip("\\ &"))

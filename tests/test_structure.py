@@ -80,6 +80,12 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return lines
 
 
+def does_something(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(
+        not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in function.body
+    )
+
+
 def functions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     return [
         (f"{name_of(path)}:{node.name}", node)
@@ -147,8 +153,10 @@ def test_pure_modules_have_a_test_file_of_their_own(path):
     stem = file.removesuffix(".py")
     tests = ROOT / "tests" / "unit" / package
     names = {f"test_{stem}.py", f"test_{'_'.join([*folders, stem])}.py"}
-    # Modules that only hold the program's data types have nothing to run.
-    only_types = not any(isinstance(node, FUNCTION) for node in ast.walk(tree_of(path)))
+    # Modules that only hold types and signatures have nothing to run.
+    only_types = not any(
+        isinstance(node, FUNCTION) and does_something(node) for node in ast.walk(tree_of(path))
+    )
     assert only_types or any((tests / name).exists() for name in names)
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import click
 from uvloop import new_event_loop
 
-from aitrace.clock import NS_PER_MS
+from aitrace.units import NS_PER_MS
 from replayer.engine.log import RecordLog
 from replayer.engine.options import (
     FAULT_FORMS,

@@ -12,11 +12,12 @@ import xxhash
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from aitrace.clock import NS_PER_MS, NS_PER_S, Clock, SystemClock
+from aitrace.clock import Clock, SystemClock
 from aitrace.errors import UsageError
 from aitrace.protocols import PROTOCOLS, protocol_for_path
 from aitrace.protocols.protocol import MalformedRequestError, Request, WireProtocol
 from aitrace.schema import ProtocolName
+from aitrace.units import NS_PER_MS, NS_PER_S
 from replayer.engine.answers import Answer, plan_answer
 from replayer.engine.exchange import FAULT_MESSAGE, EngineFaultError, Exchange
 from replayer.engine.metrics import Counters, exposition

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from aitrace.clock import NS_PER_S, Clock
+from aitrace.clock import Clock
 from aitrace.schema import CallTimes, Dependency, Outcome, Prompt, Usage
 from aitrace.testing import (
     ManualClock,
@@ -12,6 +12,7 @@ from aitrace.testing import (
     make_run_header,
     make_trace,
 )
+from aitrace.units import NS_PER_S
 from aitrace.validate import find_problems
 
 

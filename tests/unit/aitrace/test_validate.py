@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from aitrace.clock import NS_PER_S
 from aitrace.schema import (
     Call,
     CallTimes,
@@ -18,6 +17,7 @@ from aitrace.schema import (
     Usage,
 )
 from aitrace.testing import TraceBuilder, make_call, make_segment, make_trace
+from aitrace.units import NS_PER_S
 from aitrace.validate import ReferenceRules, TraceRules, find_problems
 
 HEADER = Header(producer="aitrace 0", unit="tokens", block_size=64)

@@ -1,8 +1,8 @@
 import polars as pl
 
-from aitrace.clock import NS_PER_S
 from aitrace.schema import CallTimes, Dependency
 from aitrace.testing import TraceBuilder, make_call_result, make_run_header
+from aitrace.units import NS_PER_S
 from reports.sessions import expected_starts_ns, planned_counts
 from reports.tables import facts_from_run
 

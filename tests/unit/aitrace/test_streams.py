@@ -1,0 +1,57 @@
+"""Rules of the shared stream state that no single protocol's tests state; the adapters' own tests cover the rest."""
+
+import pytest
+
+from aitrace.protocols.streams import (
+    ShapeError,
+    count,
+    described_error,
+    is_error,
+    newer_usage,
+    shaped_index,
+    shaped_text,
+)
+from aitrace.schema import Usage
+
+
+def test_the_latest_report_of_each_counter_wins():
+    merged = newer_usage(
+        Usage(input_tokens=350, output_tokens=1), Usage(input_tokens=94, cache_read_tokens=256)
+    )
+    assert merged == Usage(input_tokens=94, cache_read_tokens=256, output_tokens=1)
+
+
+def test_a_report_of_zero_is_a_report():
+    assert newer_usage(Usage(cache_read_tokens=5), Usage(cache_read_tokens=0)).cache_read_tokens == 0
+
+
+@pytest.mark.parametrize("payload", [{"type": "error"}, {"error": {"code": 503}}, {"error": "full"}])
+def test_errors_are_known_by_type_or_member(payload):
+    assert is_error(payload)
+
+
+@pytest.mark.parametrize("payload", [{"error": None}, {"type": "message"}, [], None, "error"])
+def test_other_payloads_are_no_errors(payload):
+    assert not is_error(payload)
+
+
+def test_an_error_is_told_with_its_code_since_no_status_came_with_it():
+    assert described_error({"error": {"message": "full", "code": 503}}) == "full (503)"
+    assert described_error({"error": {"message": "full", "type": "full"}}) == "full"
+    assert described_error({"error": {}}) is None
+
+
+@pytest.mark.parametrize("value", [True, -1, "5", None, 1.5])
+def test_a_counter_that_is_no_count_is_not_reported(value):
+    assert count({"n": value}, "n") is None
+
+
+def test_the_first_counter_that_is_reported_counts():
+    assert count({"a": None, "b": 0, "c": 3}, "a", "b", "c") == 0
+    assert count(None, "a") is None
+
+
+def test_absent_fields_have_their_neutral_value_and_wrong_ones_none():
+    assert (shaped_text({}, "text"), shaped_index({"index": None}, "index")) == ("", 0)
+    with pytest.raises(ShapeError):
+        shaped_text({"text": 5}, "text")
