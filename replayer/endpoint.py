@@ -1,0 +1,129 @@
+"""Pure: what is said to and of an endpoint: its base URL, its credentials, and why it cannot be used.
+
+The rules by example:
+
+    good: `http://127.0.0.1:8000`, `https://host/llm/v1/` (a last `/v1` is taken off, the protocol's path brings it)
+    bad:  `127.0.0.1:8000` (no scheme), `https://key@host` (credentials would end up in the run)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import orjson
+
+from aitrace.errors import EndpointError, UsageError
+from aitrace.observe import Observation
+from aitrace.schema import ProtocolName
+
+_ANTHROPIC_VERSION = "2023-06-01"
+_SHOWN_CHARS = 160
+_SHOWN_MODELS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a protocol is spoken."""
+
+    url: str
+    """Base URL, without `/v1` and slash at its end."""
+    protocol: ProtocolName
+    """Protocol spoken there."""
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    """Headers of every request; they hold the API key, so they are never shown."""
+
+
+def base_url_from_text(text: str) -> str:
+    """The base URL that a user gave, without `/v1` and slash at its end.
+
+    Raises:
+        UsageError: No http or https URL, or one with more than host and path.
+    """
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise UsageError(f"URL {text!r} cannot be read, expected one like http://127.0.0.1:8000")
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(
+            "the URL holds credentials, which would end up in the run",
+            hint="Put the key into an environment variable and name it with --api-key-env.",
+        )
+    if parts.query or parts.fragment:
+        raise UsageError(
+            f"URL {text!r} has a query or fragment, expected a base URL like http://127.0.0.1:8000"
+        )
+    return text.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def credential_headers(protocol: ProtocolName, key: str | None) -> dict[str, str]:
+    """Headers that a protocol's clients identify themselves with."""
+    if protocol == "anthropic":
+        version = {"anthropic-version": _ANTHROPIC_VERSION}
+        return version if key is None else {**version, "x-api-key": key}
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+def models_from_body(body: bytes) -> list[str] | None:
+    """Ids of a model list as `/v1/models` gives it; None if it is none."""
+    try:
+        listed = orjson.loads(body)["data"]
+        ids = [model["id"] for model in listed]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return ids if all(isinstance(model, str) for model in ids) else None
+
+
+def unusable(url: str, seen: Observation, *, model: str, models: Sequence[str] | None) -> EndpointError:
+    """Why a target whose first call came out like this cannot be used.
+
+    Args:
+        url: Where the call went.
+        models: What the target says it offers; None if it does not say.
+    """
+    return EndpointError(_what_happened(url, seen), hint=_next_step(seen, model, models))
+
+
+def _what_happened(url: str, seen: Observation) -> str:
+    said = shown_text(seen.error_text)
+    tail = f": {said}" if said else ""
+    match seen.error:
+        case "connect":
+            return f"{url} cannot be reached{tail}"
+        case "timeout":
+            return f"{url} gave no answer{tail}"
+        case "refused" | "http_error":
+            return f"{url} answered with status {seen.status}{tail}"
+        case _:
+            status = "no status" if seen.status is None else f"status {seen.status}"
+            return f"{url} answered with {status}, but not as expected ({seen.error}){tail}"
+
+
+def _next_step(seen: Observation, model: str, models: Sequence[str] | None) -> str:
+    offered = list(models or ())
+    if seen.error == "connect":
+        return "Start the server, or correct --url."
+    if seen.error == "timeout":
+        return "Wait until the server is idle, or raise --timeout."
+    if seen.error == "refused":
+        return "The server says it has no room; try again when it is idle."
+    if seen.status in (401, 403):
+        return "Name the environment variable that holds the key with --api-key-env."
+    if seen.status == 404 and offered and model not in offered:
+        more = ", …" if len(offered) > _SHOWN_MODELS else ""
+        return f"Choose with --model one that the server offers: {', '.join(offered[:_SHOWN_MODELS])}{more}."
+    if seen.error == "error_event":
+        return "The server began an answer and broke it off; its log may tell why."
+    return (
+        "Is --url the base of an LLM API, and does the server speak the --protocol given, with this --model?"
+    )
+
+
+def shown_text(text: str | None) -> str:
+    """A server's words in one line; an HTML page is only named."""
+    line = " ".join((text or "").split())
+    if line.startswith("<"):
+        return "an HTML page"
+    return line if len(line) <= _SHOWN_CHARS else line[: _SHOWN_CHARS - 1] + "…"

@@ -1,0 +1,96 @@
+"""Pure: running counts over the results of a run; the live view reads them while it goes on, the verdict at its end."""
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+
+from aitrace.results import CallResult
+
+
+def percentile(values: Sequence[int], ratio: float) -> float | None:
+    """Value below which `ratio` (0 to 1) of `values` lie, interpolated between neighbours; None of no values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = ratio * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def client_lateness_ns(result: CallResult) -> int | None:
+    """Time from due to sent that was the client's own: opening a connection is the network's and is taken off.
+
+    None for a call of which nothing was sent.
+    """
+    if result.sent_ns is None or result.due_ns is None:
+        return None
+    lateness_ns = result.sent_ns - result.due_ns
+    if result.new_connection and result.connected_ns is not None and result.dispatched_ns is not None:
+        lateness_ns -= result.connected_ns - result.dispatched_ns
+    return lateness_ns
+
+
+class Tally:
+    """Counts over the results so far."""
+
+    def __init__(self) -> None:
+        self.complete_calls = 0
+        self.failed_calls: Counter[str] = Counter()
+        """By error kind."""
+        self.unsent_calls: Counter[str] = Counter()
+        """By reason."""
+        self.lost_sessions: set[tuple[int, int]] = set()
+        """(instance, session) of sessions that did not play to their end."""
+        self.service_ttft_ns = array("q")
+        """From sent to first token."""
+        self.user_ttft_ns = array("q")
+        """From due to first token."""
+        self.lateness_ns = array("q")
+        """From due to sent."""
+        self.client_lateness_ns = array("q")
+        """The same without the opening of connections."""
+        self.prompt_tokens = 0
+        """Prompt tokens of calls whose answer told how many of them were cached."""
+        self.cached_tokens = 0
+        """How many of them were."""
+        self.cache_reports = 0
+        """Calls whose answer told it."""
+
+    @property
+    def sent_calls(self) -> int:
+        """Results of calls that were sent."""
+        return self.complete_calls + self.failed_calls.total()
+
+    def add(self, result: CallResult) -> None:
+        """Count one result in."""
+        if result.unsent is not None:
+            self.unsent_calls[result.unsent] += 1
+            self.lost_sessions.add((result.instance, result.session))
+            return
+        if result.error is None:
+            self.complete_calls += 1
+        else:
+            self.failed_calls[result.error] += 1
+            # Without a title or a classification a session goes on.
+            if result.call_class != "auxiliary":
+                self.lost_sessions.add((result.instance, result.session))
+        self._add_times(result)
+        self._add_usage(result)
+
+    def _add_times(self, result: CallResult) -> None:
+        own_ns = client_lateness_ns(result)
+        if own_ns is None or result.sent_ns is None or result.due_ns is None:
+            return
+        self.client_lateness_ns.append(own_ns)
+        self.lateness_ns.append(result.sent_ns - result.due_ns)
+        if result.first_token_ns is not None:
+            self.service_ttft_ns.append(result.first_token_ns - result.sent_ns)
+            self.user_ttft_ns.append(result.first_token_ns - result.due_ns)
+
+    def _add_usage(self, result: CallResult) -> None:
+        usage = result.usage
+        if usage.input_tokens is not None and usage.cache_read_tokens is not None:
+            self.prompt_tokens += usage.input_tokens
+            self.cached_tokens += usage.cache_read_tokens
+            self.cache_reports += 1

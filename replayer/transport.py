@@ -1,0 +1,238 @@
+"""I/O: sends requests over HTTP/1.1 and stamps what happens to them; the only user of aiohttp's client.
+
+No retries, no redirects, no cookies, no proxies from the environment, no limit on connections, and no decompression:
+what a call costs must not depend on anything that is not in its result.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace, TracebackType
+from typing import Any, Protocol, Self
+
+import aiohttp
+from aiohttp import hdrs
+
+from aitrace.clock import Clock
+from aitrace.schema import ErrorKind
+from aitrace.units import NS_PER_S
+
+_READ_BUFFER_BYTES = 1 << 20
+_KEEP_ALIVE_S = 4.0
+"""uvicorn, under vLLM and SGLang, closes a connection idle for 5 s; a request sent at that moment would be lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingRequest:
+    """A POST to be sent."""
+
+    url: str
+    """Full URL."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers beyond those of every request."""
+    body: bytes
+    """JSON."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stamps:
+    """When the steps of a sending took place, ns on the transport's clock; filled in as they do.
+
+    Not frozen: a call that is aborted half way keeps the stamps it got so far.
+    """
+
+    connected_ns: int | None = None
+    """Its connection was ready."""
+    new_connection: bool | None = None
+    """Whether it had to be opened; None if none came about."""
+    sent_ns: int | None = None
+    """The request's head was handed to the socket."""
+    uploaded_ns: int | None = None
+    """The last byte of the body had left the program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an exchange did not come to the end of its response."""
+
+    kind: ErrorKind
+    """What kind of failure."""
+    text: str
+    """What the network said."""
+
+
+class ResponseSink(Protocol):
+    """What a transport hands a response to; `aitrace.observe.ResponseObserver` is one."""
+
+    def on_headers(self, status: int, headers: Mapping[str, str], at_ns: int) -> None:
+        """Status and headers have come."""
+        ...
+
+    def on_chunk(self, data: bytes, at_ns: int) -> None:
+        """A piece of the body has come."""
+        ...
+
+
+class Transport(Protocol):
+    """Something that carries requests to an endpoint. `replayer.testing.ScriptedTransport` is the fake."""
+
+    async def send(self, request: OutgoingRequest, sink: ResponseSink, stamps: Stamps) -> Failure | None:
+        """Send a request and feed the response to `sink` as it comes; None if it came to its end.
+
+        A cancelled call closes its connection and leaves `stamps` and `sink` as they were at that moment.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """The answer to a GET."""
+
+    status: int
+    """HTTP status."""
+    body: bytes
+    """Body, as it came."""
+
+
+class AiohttpTransport:
+    """The network, through one aiohttp session; to be used as an async context manager."""
+
+    def __init__(self, clock: Clock, *, timeout_ns: int) -> None:
+        """Take on the limits of a run.
+
+        Args:
+            timeout_ns: Longest wait for the response's headers, counted from the dispatch, and then for each further
+                piece of its body.
+        """
+        self._clock = clock
+        self._timeout_s = timeout_ns / NS_PER_S
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_create_end.append(self._on_created)
+        tracing.on_connection_reuseconn.append(self._on_reused)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=self._timeout_s),
+            headers={hdrs.ACCEPT_ENCODING: "identity"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            read_bufsize=_READ_BUFFER_BYTES,
+            trace_configs=[tracing],
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("the transport is used outside its async with block")
+        return self._session
+
+    async def send(self, request: OutgoingRequest, sink: ResponseSink, stamps: Stamps) -> Failure | None:
+        """See Transport."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._open_session.post(
+                    request.url,
+                    data=_StampingPayload(request.body, self._clock, stamps),
+                    headers=request.headers,
+                    allow_redirects=False,
+                    trace_request_ctx=stamps,
+                )
+            async with response:
+                sink.on_headers(response.status, response.headers, self._clock.monotonic_ns())
+                async for chunk in response.content.iter_any():
+                    sink.on_chunk(chunk, self._clock.monotonic_ns())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return _failure_from_error(error, stamps, self._timeout_s)
+        return None
+
+    async def fetch(self, url: str, headers: Mapping[str, str] | None = None) -> Fetched | Failure:
+        """The answer to a GET, within the same time limit."""
+        stamps = Stamps()
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._open_session.get(
+                    url, headers=headers, allow_redirects=False, trace_request_ctx=stamps
+                ) as response,
+            ):
+                return Fetched(status=response.status, body=await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return _failure_from_error(error, stamps, self._timeout_s)
+
+    async def _on_created(
+        self, _session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any
+    ) -> None:
+        self._stamp_connection(context.trace_request_ctx, is_new=True)
+
+    async def _on_reused(
+        self, _session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any
+    ) -> None:
+        self._stamp_connection(context.trace_request_ctx, is_new=False)
+
+    def _stamp_connection(self, stamps: Stamps, *, is_new: bool) -> None:
+        stamps.connected_ns = self._clock.monotonic_ns()
+        stamps.new_connection = is_new
+
+
+class _StampingPayload(aiohttp.Payload):
+    """A body that notes when its first byte, together with the head, and its last byte go to the socket.
+
+    aiohttp's tracing hooks fire when the head is buffered, up to a turn of the loop before anything is written.
+    """
+
+    def __init__(self, body: bytes, clock: Clock, stamps: Stamps) -> None:
+        super().__init__(body, content_type="application/json")
+        self._size = len(body)
+        self._body = body
+        self._clock = clock
+        self._stamps = stamps
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._body.decode(encoding, errors)
+
+    async def write(self, writer: Any) -> None:
+        # Without this the transport would take up to 64 KiB off our hands before they have left.
+        writer.transport.set_write_buffer_limits(high=0)
+        self._stamps.sent_ns = self._clock.monotonic_ns()
+        await writer.write(self._body)
+        await writer.drain()
+        self._stamps.uploaded_ns = self._clock.monotonic_ns()
+
+
+def _failure_from_error(error: Exception, stamps: Stamps, timeout_s: float) -> Failure:
+    match error:
+        case aiohttp.ClientConnectorError():
+            return Failure(kind="connect", text=_connect_text(error))
+        case TimeoutError():
+            if stamps.connected_ns is None:
+                return Failure(kind="connect", text=f"no connection within {timeout_s:g} s")
+            return Failure(kind="timeout", text=f"nothing came for {timeout_s:g} s")
+        case aiohttp.ServerDisconnectedError():
+            return Failure(kind="cut", text="the connection was closed before a response")
+        case aiohttp.ClientPayloadError():
+            return Failure(kind="cut", text="the connection was closed before the end of the response")
+        case aiohttp.ClientResponseError():
+            return Failure(kind="malformed", text=f"not HTTP: {error.message}")
+        case _ if stamps.connected_ns is None:
+            return Failure(kind="connect", text=str(error) or type(error).__name__)
+        case _:
+            return Failure(kind="cut", text=str(error) or type(error).__name__)
+
+
+def _connect_text(error: aiohttp.ClientConnectorError) -> str:
+    """The system's own words; a resolver's and TLS's errors have none, or numbers of their own."""
+    number = error.os_error.errno
+    if number is not None and number in errno.errorcode:
+        return os.strerror(number)
+    return str(error.os_error) or str(error)

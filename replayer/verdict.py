@@ -1,0 +1,257 @@
+"""Pure: what a run came to, and whether it is in doubt.
+
+A run is in doubt (exit code 1) if a call failed or was never sent, if it was interrupted, or if the client was what
+limited it: the 99th percentile of its own lateness lies above the bound.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK
+from aitrace.results import RunEnd
+from aitrace.units import NS_PER_MS, NS_PER_S, duration_from_ns
+from replayer.tally import Tally, percentile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A few percentiles of one measure."""
+
+    count: int
+    """Number of values."""
+    p50_ms: float | None
+    """Median, ms; None of no values."""
+    p95_ms: float | None
+    """95th percentile, ms; None of no values."""
+    p99_ms: float | None
+    """99th percentile, ms; None of no values."""
+    max_ms: float | None
+    """Largest value, ms; None of no values."""
+
+
+def spread_of(values_ns: Sequence[int]) -> Spread:
+    """Percentiles of values in ns, as ms."""
+
+    def at(ratio: float) -> float | None:
+        value = percentile(values_ns, ratio)
+        return None if value is None else round(value / NS_PER_MS, 3)
+
+    return Spread(count=len(values_ns), p50_ms=at(0.5), p95_ms=at(0.95), p99_ms=at(0.99), max_ms=at(1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSize:
+    """How much there was to play."""
+
+    sessions: int
+    """Sessions, counting each playing of a tree."""
+    calls: int
+    """Calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a run came to; docs/replay-run.md describes it as JSON."""
+
+    planned: PlanSize
+    """What there was to play."""
+    complete_calls: int
+    """Calls with a complete answer."""
+    failed_calls: Mapping[str, int]
+    """Calls that were sent and failed, by error kind."""
+    unsent_calls: Mapping[str, int]
+    """Calls that were not sent, by reason."""
+    lost_sessions: int
+    """Sessions that did not play to their end."""
+    service_ttft: Spread
+    """From sent to first token."""
+    user_ttft: Spread
+    """From due to first token."""
+    lateness: Spread
+    """From due to sent."""
+    client_lateness: Spread
+    """From due to sent without the opening of connections: what the verdict looks at."""
+    lateness_bound_ms: float
+    """Bound on the 99th percentile of the client's lateness, ms."""
+    prompt_tokens: int | None
+    """Prompt tokens of calls whose answer told how many were cached; None if none did."""
+    cached_tokens: int | None
+    """Cached ones among them; None if none did."""
+    elapsed_s: float
+    """From the start to the end of the last call, s."""
+    cpu_s: float
+    """CPU time of the replaying process, s."""
+    loop_lag_p99_ms: float | None
+    """99th percentile of how late the event loop woke a timer, ms; None if it was not sampled."""
+    interrupted: bool
+    """Whether the run was stopped."""
+
+    @property
+    def cached_ratio(self) -> float | None:
+        """Cached prompt tokens over all prompt tokens, of the calls that reported both; None if none did."""
+        if not self.prompt_tokens or self.cached_tokens is None:
+            return None
+        return self.cached_tokens / self.prompt_tokens
+
+    @property
+    def missing_calls(self) -> int:
+        """Calls of the plan without any result: above 0 only if the program failed."""
+        finished = self.complete_calls + sum(self.failed_calls.values()) + sum(self.unsent_calls.values())
+        return self.planned.calls - finished
+
+    @property
+    def is_client_limited(self) -> bool:
+        """Whether the client, and not the endpoint, set the pace."""
+        p99_ms = self.client_lateness.p99_ms
+        return p99_ms is not None and p99_ms > self.lateness_bound_ms
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the run is in doubt, one clause each; empty if it is not."""
+        return tuple(_reasons(self))
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the program."""
+        return EXIT_IN_DOUBT if self.reasons else EXIT_OK
+
+
+def summarise(tally: Tally, end: RunEnd, planned: PlanSize, *, lateness_bound_ms: float) -> Summary:
+    """The summary of a run that has ended."""
+    lag_ns = end.loop_lag_p99_ns
+    return Summary(
+        planned=planned,
+        complete_calls=tally.complete_calls,
+        failed_calls=dict(tally.failed_calls.most_common()),
+        unsent_calls=dict(tally.unsent_calls.most_common()),
+        lost_sessions=len(tally.lost_sessions),
+        service_ttft=spread_of(tally.service_ttft_ns),
+        user_ttft=spread_of(tally.user_ttft_ns),
+        lateness=spread_of(tally.lateness_ns),
+        client_lateness=spread_of(tally.client_lateness_ns),
+        lateness_bound_ms=lateness_bound_ms,
+        prompt_tokens=tally.prompt_tokens if tally.cache_reports else None,
+        cached_tokens=tally.cached_tokens if tally.cache_reports else None,
+        elapsed_s=round(end.ended_ns / NS_PER_S, 3),
+        cpu_s=round(end.cpu_ns / NS_PER_S, 3),
+        loop_lag_p99_ms=None if lag_ns is None else round(lag_ns / NS_PER_MS, 3),
+        interrupted=end.interrupted,
+    )
+
+
+def _reasons(summary: Summary) -> list[str]:
+    reasons = []
+    if summary.interrupted:
+        reasons.append("interrupted")
+    if summary.is_client_limited:
+        reasons.append(
+            f"client-limited: lateness p99 {text_from_ms(summary.client_lateness.p99_ms)} is above the bound of "
+            f"{text_from_ms(summary.lateness_bound_ms)}"
+        )
+    if summary.failed_calls:
+        reasons.append(f"calls failed: {_counts(summary.failed_calls)}")
+    if summary.unsent_calls:
+        reasons.append(f"calls not sent: {_counts(summary.unsent_calls)}")
+    if summary.missing_calls:
+        reasons.append(f"calls without a result: {summary.missing_calls}")
+    if summary.complete_calls == 0:
+        reasons.append("no call was complete")
+    return reasons
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def text_from_ms(value_ms: float | None) -> str:
+    """A time for people; `-` if it is not known."""
+    return "-" if value_ms is None else duration_from_ns(round(value_ms * NS_PER_MS))
+
+
+def summary_lines(summary: Summary, run_path: str) -> list[str]:
+    """The summary as lines for a terminal; the last ones are the verdict and the next command."""
+    planned, service, user = summary.planned, summary.service_ttft, summary.user_ttft
+    played = planned.sessions - summary.lost_sessions
+    from_sent = f"from sent p50 {text_from_ms(service.p50_ms)}, p95 {text_from_ms(service.p95_ms)}"
+    from_due = f"from due p50 {text_from_ms(user.p50_ms)}, p95 {text_from_ms(user.p95_ms)}"
+    verdict = "in doubt: " + "; ".join(summary.reasons) if summary.reasons else "fine"
+    return [
+        f"calls     {_calls(summary)} in {text_from_ms(summary.elapsed_s * 1000)}",
+        f"sessions  {played} of {planned.sessions} played to their end",
+        f"TTFT      {from_sent}; {from_due}",
+        f"cached    {_cached(summary)}",
+        f"lateness  {_lateness(summary)}",
+        f"verdict   {verdict}",
+        f"next      aitrace report {run_path}",
+    ]
+
+
+def _calls(summary: Summary) -> str:
+    text = f"{summary.complete_calls} of {summary.planned.calls} complete"
+    if summary.failed_calls:
+        text += f", {sum(summary.failed_calls.values())} failed ({_counts(summary.failed_calls)})"
+    if summary.unsent_calls:
+        text += f", {sum(summary.unsent_calls.values())} not sent ({_counts(summary.unsent_calls)})"
+    return text
+
+
+def _lateness(summary: Summary) -> str:
+    return (
+        f"p50 {text_from_ms(summary.lateness.p50_ms)}, p99 {text_from_ms(summary.lateness.p99_ms)}; "
+        f"without connecting p99 {text_from_ms(summary.client_lateness.p99_ms)} "
+        f"(bound {text_from_ms(summary.lateness_bound_ms)}); event loop p99 {text_from_ms(summary.loop_lag_p99_ms)}"
+    )
+
+
+def _cached(summary: Summary) -> str:
+    if summary.cached_ratio is None:
+        return "not reported by the endpoint"
+    return (
+        f"{100 * summary.cached_ratio:.1f} % of prompt tokens, as the endpoint reported "
+        f"({summary.cached_tokens} of {summary.prompt_tokens})"
+    )
+
+
+def summary_json(summary: Summary, run_path: str) -> dict[str, Any]:
+    """The summary as the JSON object of `aitrace replay --json`."""
+    return {
+        "run": run_path,
+        "calls": {
+            "planned": summary.planned.calls,
+            "complete": summary.complete_calls,
+            "failed": dict(summary.failed_calls),
+            "unsent": dict(summary.unsent_calls),
+            "missing": summary.missing_calls,
+        },
+        "sessions": {"planned": summary.planned.sessions, "lost": summary.lost_sessions},
+        "ttft": {"service": _spread_json(summary.service_ttft), "user": _spread_json(summary.user_ttft)},
+        "lateness": {
+            "all": _spread_json(summary.lateness),
+            "client": _spread_json(summary.client_lateness),
+            "bound_ms": summary.lateness_bound_ms,
+        },
+        "cache": {
+            "prompt_tokens": summary.prompt_tokens,
+            "cached_tokens": summary.cached_tokens,
+            "cached_ratio": summary.cached_ratio,
+        },
+        "client": {
+            "elapsed_s": summary.elapsed_s,
+            "cpu_s": summary.cpu_s,
+            "loop_lag_p99_ms": summary.loop_lag_p99_ms,
+        },
+        "interrupted": summary.interrupted,
+        "in_doubt": list(summary.reasons),
+        "exit_code": summary.exit_code,
+    }
+
+
+def _spread_json(spread: Spread) -> dict[str, Any]:
+    return {
+        "count": spread.count,
+        "p50_ms": spread.p50_ms,
+        "p95_ms": spread.p95_ms,
+        "p99_ms": spread.p99_ms,
+        "max_ms": spread.max_ms,
+    }

@@ -1,0 +1,417 @@
+"""`aitrace replay` against the built-in engine: what the run says is compared with what the engine logged."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import orjson
+import polars as pl
+import pytest
+from click.testing import CliRunner, Result
+
+from aitrace.cli import main
+from aitrace.results import CallResult
+from aitrace.runstore import Run, read_run
+from aitrace.schema import Trace
+from aitrace.store import write_trace
+from aitrace.testing import TraceBuilder, make_trace
+from replayer.calibrate import LARGE_WORDS, SMALL_WORDS
+from replayer.engine.options import EngineOptions
+from replayer.engine.server import RunningEngine, serve
+
+QUICK = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=2000.0, step_ns=0)
+PROBES = 2
+
+
+@contextmanager
+def engine(options: EngineOptions = QUICK) -> Iterator[RunningEngine]:
+    """An engine on its own thread, so that the command under test has the main one."""
+    started = threading.Event()
+    engines: list[RunningEngine] = []
+    loop = asyncio.new_event_loop()
+    ended = asyncio.Event()
+
+    async def run() -> None:
+        async with serve(options) as running:
+            engines.append(running)
+            started.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield engines[0]
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()
+
+
+def replay(trace: Trace, directory: Path, url: str, *options: str) -> Result:
+    path = directory / "trace.aitrace"
+    write_trace(path, trace)
+    arguments = ["replay", str(path), "--url", url, "-o", str(directory / "run"), *options]
+    return CliRunner().invoke(main, arguments, catch_exceptions=False)
+
+
+def played(trace: Trace, directory: Path, url: str, *options: str) -> Run:
+    result = replay(trace, directory, url, *options)
+    assert result.exit_code == 0, result.output
+    return read_run(directory / "run")
+
+
+def by_index(run: Run) -> list[CallResult]:
+    return sorted(run.calls, key=lambda call: call.index)
+
+
+def fork_and_join() -> Trace:
+    """A main agent that spawns two sub-agents and goes on when both are back."""
+    builder = TraceBuilder()
+    main_agent = builder.session(harness="claude-code")
+    system = builder.segment(640, role="system", type="system")
+    first = builder.call(main_agent, [system, builder.segment(200)], output_tokens=40)
+    last = [first]
+    for output_tokens in (10, 30):
+        child = builder.session(parent=main_agent, agent="Explore")
+        builder.call(child, [builder.segment(300)], after=[first], output_tokens=output_tokens)
+        answer = builder.segment(output_tokens, role="assistant")
+        last.append(builder.call(child, [answer, builder.segment(128)], output_tokens=5))
+    answer = builder.segment(40, role="assistant", type="tool_use")
+    result = builder.segment(150, role="tool", type="tool_result")
+    builder.call(main_agent, [answer, result], after=last, output_tokens=20)
+    return builder.trace()
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "responses", "chat"])
+def test_every_call_of_a_tree_is_played_in_its_order(tmp_path, protocol):
+    with engine() as target:
+        run = played(fork_and_join(), tmp_path, target.url, "--protocol", protocol, "--time-scale", "0.05")
+    calls = by_index(run)
+    assert [call.error for call in calls] == [None] * 6
+    ends = {call.call: call.end_ns for call in calls}
+    join = calls[-1]
+    assert join.due_ns >= max(ends[2], ends[4])
+    assert all(call.due_ns >= ends[0] for call in calls if call.session in (1, 2))
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "responses", "chat"])
+def test_answers_have_the_recorded_length_and_are_counted_alike_on_both_sides(tmp_path, protocol):
+    with engine() as target:
+        run = played(fork_and_join(), tmp_path, target.url, "--protocol", protocol, "--time-scale", "0")
+        logged = {record.request_id: record for record in target.records}
+    assert run.header.calibration.output_forced
+    for call in run.calls:
+        record = logged[call.request_id]
+        assert call.output_tokens == call.usage.output_tokens == record.output_tokens
+        assert call.usage.input_tokens == record.prompt_tokens
+        assert call.usage.cache_read_tokens == record.cached_tokens
+
+
+def test_request_and_session_ids_join_with_the_engines_log(tmp_path):
+    with engine() as target:
+        run = played(
+            make_trace(sessions=2, calls=2),
+            tmp_path,
+            target.url,
+            "--protocol",
+            "chat",
+            "--time-scale",
+            "0",
+            "--trees",
+            "3",
+        )
+        records = [record for record in target.records if record.request_id is not None]
+    assert sorted(call.request_id for call in run.calls) == sorted(record.request_id for record in records)
+    assert len({record.session for record in records}) == 3
+
+
+def test_metrics_over_the_run_count_the_calls_of_the_run_and_nothing_else(tmp_path):
+    with engine() as target:
+        run = played(
+            make_trace(sessions=3, calls=4),
+            tmp_path,
+            target.url,
+            "--protocol",
+            "anthropic",
+            "--time-scale",
+            "0.02",
+        )
+    first, last = run.scrapes[0].values, run.scrapes[-1].values
+    deltas = {name: last[name] - first[name] for name in last}
+    assert deltas["prefix_query_tokens"] == sum(call.usage.input_tokens for call in run.calls)
+    assert deltas["prefix_hit_tokens"] == sum(call.usage.cache_read_tokens for call in run.calls) > 0
+    assert deltas["output_tokens"] == sum(call.usage.output_tokens for call in run.calls)
+    assert (last["running"], last["waiting"]) == (0.0, 0.0)
+
+
+def test_prompts_have_the_recorded_size_in_tokens(tmp_path):
+    with engine() as target:
+        run = played(
+            make_trace(sessions=1, calls=3), tmp_path, target.url, "--protocol", "chat", "--time-scale", "0"
+        )
+    assert run.header.calibration.source == "probe"
+    for call in run.calls:
+        # The chat template and the role of each message are all that is added.
+        assert call.prompt_tokens <= call.usage.input_tokens <= call.prompt_tokens * 1.03
+
+
+def test_a_prompt_that_continues_another_hits_its_prefix(tmp_path):
+    with engine() as target:
+        run = played(
+            make_trace(sessions=1, calls=3), tmp_path, target.url, "--protocol", "chat", "--time-scale", "0"
+        )
+    first, second, third = by_index(run)
+    assert first.usage.cache_read_tokens == 0
+    for call, before in ((second, first), (third, second)):
+        block = QUICK.block_size
+        assert before.usage.input_tokens - call.usage.cache_read_tokens < 2 * block
+
+
+def test_live_history_makes_the_engines_own_answers_reusable(tmp_path):
+    trace = make_trace(sessions=1, calls=4)
+    cached = {}
+    for history in ("recorded", "live"):
+        (tmp_path / history).mkdir()
+        with engine() as target:
+            run = played(
+                trace,
+                tmp_path / history,
+                target.url,
+                "--protocol",
+                "chat",
+                "--time-scale",
+                "0",
+                "--history",
+                history,
+            )
+        cached[history] = sum(call.usage.cache_read_tokens for call in run.calls)
+    # Three answers of 100 tokens each go into later prompts.
+    assert cached["live"] - cached["recorded"] > 3 * 60
+
+
+def test_what_was_not_recorded_as_a_stream_need_not_be_one(tmp_path):
+    builder = TraceBuilder()
+    session = builder.session()
+    builder.call(session, [builder.segment(100)], streamed=False, output_tokens=7)
+    with engine() as target:
+        run = played(builder.trace(), tmp_path, target.url, "--protocol", "chat", "--stream", "recorded")
+    (call,) = run.calls
+    assert (call.error, call.events, call.usage.output_tokens) == (None, None, 7)
+    assert call.first_token_ns == call.end_ns
+
+
+def test_times_follow_each_other_and_lie_beside_the_engines(tmp_path):
+    slow = EngineOptions(port=0, prefill_tokens_per_s=20_000.0, decode_tokens_per_s=200.0)
+    with engine(slow) as target:
+        run = played(
+            make_trace(sessions=2, calls=3),
+            tmp_path,
+            target.url,
+            "--protocol",
+            "anthropic",
+            "--time-scale",
+            "0.1",
+        )
+        logged = {record.request_id: record for record in target.records}
+    zero_ns = None
+    for call in run.calls:
+        chain = [call.due_ns, call.dispatched_ns, call.connected_ns, call.sent_ns, call.uploaded_ns]
+        chain += [call.headers_ns, call.first_byte_ns, call.first_token_ns, call.last_token_ns, call.end_ns]
+        assert chain == sorted(chain)
+        record = logged[call.request_id]
+        # Both clocks are CLOCK_MONOTONIC: only the run's zero lies between them, the same for all calls.
+        offset_ns = record.first_token_ns - call.first_token_ns
+        zero_ns = offset_ns if zero_ns is None else zero_ns
+        assert abs(offset_ns - zero_ns) < 50_000_000
+        assert call.first_token_ns - call.sent_ns >= record.first_token_ns - record.head_ns
+
+
+def test_the_run_directory_holds_all_that_a_report_needs(tmp_path):
+    with engine() as target:
+        run = played(
+            make_trace(sessions=2, calls=2),
+            tmp_path,
+            target.url + "/v1/",
+            "--protocol",
+            "chat",
+            "--time-scale",
+            "0",
+        )
+    assert run.header.url == target.url
+    assert run.header.model == QUICK.model
+    assert (run.header.planned_calls, run.header.planned_sessions, run.header.planned_trees) == (4, 2, 2)
+    assert (run.end.sent_calls, run.end.unsent_calls, run.end.interrupted) == (4, 0, False)
+    assert run.end.ended_ns == max(call.end_ns for call in run.calls)
+    assert pl.read_parquet(tmp_path / "run" / "calls.parquet").height == 4
+    assert run.trace_path.read_bytes() == (tmp_path / "trace.aitrace").read_bytes()
+
+
+def test_the_json_summary_is_all_of_stdout(tmp_path):
+    with engine() as target:
+        result = replay(
+            make_trace(sessions=1, calls=2),
+            tmp_path,
+            target.url,
+            "--protocol",
+            "chat",
+            "--time-scale",
+            "0",
+            "--json",
+        )
+    facts = orjson.loads(result.stdout)
+    assert facts["calls"] == {"planned": 2, "complete": 2, "failed": {}, "unsent": {}, "missing": 0}
+    assert facts["cache"]["cached_ratio"] > 0
+    assert f"next      aitrace report {tmp_path / 'run'}" in result.stderr
+
+
+def test_a_key_reaches_the_target_and_no_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-not-to-be-seen")
+    with engine() as target:
+        result = replay(
+            make_trace(sessions=1, calls=1),
+            tmp_path,
+            target.url,
+            "--protocol",
+            "anthropic",
+            "--api-key-env",
+            "MY_KEY",
+            "--json",
+        )
+    files = b"".join(path.read_bytes() for path in (tmp_path / "run").iterdir())
+    assert b"sk-not-to-be-seen" not in files
+    assert "sk-not-to-be-seen" not in result.output
+
+
+def test_a_given_ratio_needs_one_probe_and_scales_the_words(tmp_path):
+    with engine() as target:
+        run = played(
+            make_trace(sessions=1, calls=1),
+            tmp_path,
+            target.url,
+            "--protocol",
+            "chat",
+            "--tokens-per-word",
+            "2",
+            "--no-metrics",
+        )
+        probes = [record for record in target.records if record.request_id is None]
+    assert len(probes) == 1
+    assert run.header.calibration.source == "given"
+    assert run.calls[0].usage.input_tokens < run.calls[0].prompt_tokens * 0.6
+    assert run.scrapes == ()
+
+
+def test_the_probe_leaves_no_trace_in_the_prompts(tmp_path):
+    with engine() as target:
+        run = played(make_trace(sessions=1, calls=1), tmp_path, target.url, "--protocol", "chat")
+        probes = [record for record in target.records if record.request_id is None]
+    assert [probe.prompt_tokens - 5 for probe in probes] == [SMALL_WORDS, LARGE_WORDS]
+    assert run.calls[0].usage.cache_read_tokens == 0
+
+
+def test_a_client_that_cannot_keep_up_says_so(tmp_path):
+    with engine() as target:
+        result = replay(
+            make_trace(sessions=1, calls=2),
+            tmp_path,
+            target.url,
+            "--protocol",
+            "chat",
+            "--time-scale",
+            "0",
+            "--max-lateness",
+            "0",
+        )
+    assert result.exit_code == 1
+    assert "client-limited" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_keeps_what_it_has(tmp_path, number):
+    slow = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=20.0)
+    with engine(slow) as target:
+        process = start(make_trace(sessions=4, calls=3), tmp_path, target.url, "--protocol", "chat")
+        wait_for_requests(target, PROBES + 2)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+    run = read_run(tmp_path / "run")
+    assert process.returncode == 1, err
+    assert b"verdict   in doubt: interrupted" in err
+    assert run.end.interrupted
+    assert len(run.calls) == 12
+    assert {call.error for call in run.calls if call.unsent is None} == {"client_abort"}
+    assert {call.unsent for call in run.calls} == {None, "interrupted"}
+    assert pl.read_parquet(tmp_path / "run" / "calls.parquet").height == 12
+
+
+def test_a_second_interrupt_ends_at_once_and_leaves_what_was_written(tmp_path):
+    slow = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=20.0)
+    # A metrics page that never comes to rest keeps the stopped run reading for 5 s.
+    with engine(slow) as target, busy_page() as page:
+        trace = make_trace(sessions=4, calls=3)
+        process = start(trace, tmp_path, target.url, "--protocol", "chat", "--metrics", page)
+        wait_for_requests(target, PROBES + 2)
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: len((tmp_path / "run" / "calls.jsonl").read_bytes().splitlines()) == 12)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=3)
+    run = read_run(tmp_path / "run")
+    assert process.returncode == 130
+    assert (len(run.calls), run.end) == (12, None)
+
+
+def start(trace: Trace, directory: Path, url: str, *options: str) -> subprocess.Popen[bytes]:
+    path = directory / "trace.aitrace"
+    write_trace(path, trace)
+    arguments = ["replay", str(path), "--url", url, "-o", str(directory / "run"), *options]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "aitrace", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+
+
+def wait_for_requests(target: RunningEngine, count: int) -> None:
+    wait_until(lambda: target.server.simulation.running + len(target.records) >= count)
+
+
+def wait_until(condition) -> None:
+    give_up = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < give_up, "what was waited for did not happen"
+        time.sleep(0.05)
+
+
+@contextmanager
+def busy_page() -> Iterator[str]:
+    """A metrics page on which one request runs for ever."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"vllm:num_requests_running 1\n")
+
+        def log_message(self, *_arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,89 @@
+import pytest
+
+from aitrace.schema import Usage
+from aitrace.testing import make_call_result
+from aitrace.units import NS_PER_MS, NS_PER_S
+from replayer.tally import Tally, client_lateness_ns, percentile
+
+
+@pytest.mark.parametrize(
+    ("values", "ratio", "expected"),
+    [
+        ([], 0.5, None),
+        ([7], 0.99, 7),
+        ([3, 1, 2], 0.5, 2),
+        ([1, 2, 3, 4], 0.5, 2.5),
+        ([10, 20], 0.25, 12.5),
+        ([5, 1, 9], 0.0, 1),
+        ([5, 1, 9], 1.0, 9),
+    ],
+)
+def test_percentiles_are_interpolated_between_neighbours(values, ratio, expected):
+    assert percentile(values, ratio) == expected
+
+
+def test_a_complete_call_counts_its_times_from_sent_and_from_due():
+    tally = Tally()
+    tally.add(make_call_result(due_ns=0, sent_ns=5, first_token_ns=105))
+    assert list(tally.service_ttft_ns) == [100]
+    assert list(tally.user_ttft_ns) == [105]
+    assert list(tally.lateness_ns) == [5]
+    assert (tally.complete_calls, tally.sent_calls) == (1, 1)
+
+
+def test_opening_a_connection_is_not_the_clients_lateness():
+    late = make_call_result(
+        due_ns=0,
+        dispatched_ns=2 * NS_PER_MS,
+        connected_ns=92 * NS_PER_MS,
+        sent_ns=93 * NS_PER_MS,
+        new_connection=True,
+    )
+    assert client_lateness_ns(late) == 3 * NS_PER_MS
+
+
+def test_on_a_reused_connection_all_lateness_is_the_clients():
+    late = make_call_result(due_ns=0, dispatched_ns=2, connected_ns=9, sent_ns=10, new_connection=False)
+    assert client_lateness_ns(late) == 10
+
+
+@pytest.mark.parametrize("missing", ["sent_ns", "due_ns"])
+def test_a_call_of_which_nothing_was_sent_has_no_lateness(missing):
+    assert client_lateness_ns(make_call_result(**{missing: None})) is None
+
+
+def test_a_failed_call_counts_by_kind_and_loses_its_session():
+    tally = Tally()
+    tally.add(make_call_result(index=0, error="refused", first_token_ns=None))
+    tally.add(make_call_result(index=1, error=None, unsent="session_lost", sent_ns=None))
+    assert (tally.failed_calls, tally.unsent_calls) == ({"refused": 1}, {"session_lost": 1})
+    assert tally.lost_sessions == {(1, 0)}
+    assert (tally.complete_calls, tally.sent_calls) == (0, 1)
+
+
+def test_a_session_outlives_a_failed_auxiliary_call():
+    tally = Tally()
+    tally.add(make_call_result(error="http_error", call_class="auxiliary"))
+    assert tally.lost_sessions == set()
+    assert tally.failed_calls == {"http_error": 1}
+
+
+def test_a_failed_call_without_a_first_token_still_has_a_lateness():
+    tally = Tally()
+    tally.add(make_call_result(due_ns=0, sent_ns=NS_PER_S, error="cut", first_token_ns=None))
+    assert list(tally.lateness_ns) == [NS_PER_S]
+    assert list(tally.service_ttft_ns) == []
+
+
+def test_a_call_that_did_not_connect_has_no_times():
+    tally = Tally()
+    tally.add(make_call_result(error="connect", sent_ns=None, first_token_ns=None))
+    assert list(tally.lateness_ns) == []
+
+
+def test_cached_tokens_count_only_where_they_were_reported():
+    tally = Tally()
+    tally.add(make_call_result(usage=Usage(input_tokens=100, cache_read_tokens=40)))
+    tally.add(make_call_result(usage=Usage(input_tokens=900)))
+    tally.add(make_call_result(usage=Usage(cache_read_tokens=900)))
+    assert (tally.prompt_tokens, tally.cached_tokens, tally.cache_reports) == (100, 40, 1)
