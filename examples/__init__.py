@@ -1,0 +1,1 @@
+"""Traces that come with aitrace."""
