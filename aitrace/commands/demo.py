@@ -15,9 +15,11 @@ from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, AitraceError, UsageError
 
 READY = "listening on "
 ENGINE = (
-    "--prefill-rate", "40000", "--decode-rate", "400", "--batch", "8", "--queue", "16", "--cache-blocks", "16000",
+    "--prefill-rate", "100000", "--decode-rate", "1500", "--batch", "8", "--queue", "16", "--cache-blocks", "48000",
 )  # fmt: skip
-"""Small enough that the demo's sessions compete: some prefixes are evicted, which the report then shows."""
+"""Small enough that the demo's sessions compete: calls wait, and some prefixes are evicted, as the report then shows."""
+LOAD = ("--trees", "9", "--concurrency", "9", "--share-system")
+"""Nine sessions at a time: enough calls for a p99, and system prompts that are shared as they are in real use."""
 
 
 @click.command()
@@ -34,7 +36,7 @@ ENGINE = (
 @click.option("--force", is_flag=True, help="Replace what an earlier demo left in DIR.")
 @click.option(
     "--time-scale",
-    default=0.02,
+    default=0.01,
     show_default=True,
     metavar="FACTOR",
     help="Factor on recorded gaps; the default ends within a minute.",
@@ -63,8 +65,9 @@ def demo(trace: Path | None, output: Path, force: bool, time_scale: float, proto
                 resources.as_file(resources.files("aitrace.examples") / "claude-code.aitrace")
             )
         url = stack.enter_context(_engine(output / "engine.jsonl"))
-        load = ["--url", url, "--protocol", protocol, "--time-scale", str(time_scale), "--concurrency", "3"]
-        replayed = _aitrace("replay", str(trace), *load, "-o", str(output / "run"))
+        target = ("--url", url, "--protocol", protocol)
+        load = ("--time-scale", str(time_scale), *LOAD)
+        replayed = _aitrace("replay", str(trace), *target, *load, "-o", str(output / "run"))
     if replayed not in (EXIT_OK, EXIT_IN_DOUBT):
         sys.exit(replayed)
     page = output / "report.html"
