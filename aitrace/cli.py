@@ -1,12 +1,13 @@
 """I/O: the root of the command line; attaches each package's commands lazily by name."""
 
+import errno
 import importlib
 import sys
 from typing import Any
 
 import click
 
-from aitrace.errors import AitraceError
+from aitrace.errors import EXIT_WRONG_USE, AitraceError
 
 COMMANDS = {
     "demo": "aitrace.commands.demo:demo",
@@ -19,6 +20,8 @@ COMMANDS = {
     "report": "reports.commands.report:report",
 }
 """Name of each command, and where it is; in the order of the help page."""
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class _LazyGroup(click.Group):
@@ -51,6 +54,11 @@ class _LazyGroup(click.Group):
             # The reader of our output went away (`| head`): not a failure, and nothing more can be said.
             sys.stderr.close()
             sys.exit(0)
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            click.echo(f"Error: {error.filename or 'output'}: cannot be written: {error.strerror}", err=True)
+            sys.exit(EXIT_WRONG_USE)
 
 
 SUMMARIES = {

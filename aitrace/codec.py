@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 import orjson
 
-from aitrace.errors import InputError
+from aitrace.errors import InputError, shown
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
 from aitrace.schema import Call, Events, Footer, Header, Line, Segment, Session
 
@@ -85,7 +85,7 @@ def parse_object(data: bytes, *, place: str) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise InputError(f"{place}: not JSON: {error}") from error
     if type(fields) is not dict:
-        raise InputError(f"{place}: expected a JSON object, got {_shorten(fields)}")
+        raise InputError(f"{place}: expected a JSON object, got {shown(fields)}")
     return fields
 
 
@@ -94,7 +94,7 @@ def line_from_fields(fields: Mapping[str, Any], *, place: str) -> Line:
     kind = fields.get("kind")
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        raise InputError(f"{place}: kind: expected one of {_listed(tuple(KINDS))}, got {_shorten(kind)}")
+        raise InputError(f"{place}: kind: expected one of {_listed(tuple(KINDS))}, got {shown(kind)}")
     plan = _plan(cls)
     unknown: _Unknown = {}
     try:
@@ -289,7 +289,7 @@ def _converter(hint: Any) -> _Converter:
 
 def _refuse(expected: str) -> _Decode:
     def decode(value: Any, _unknown: _Unknown, _key: str) -> Any:
-        raise _WrongValueError(f"expected {expected}, got {_shorten(value)}")
+        raise _WrongValueError(f"expected {expected}, got {shown(value)}")
 
     return decode
 
@@ -297,7 +297,7 @@ def _refuse(expected: str) -> _Decode:
 def _float(value: Any, _unknown: _Unknown, _key: str) -> float:
     if type(value) is int:
         return float(value)
-    raise _WrongValueError(f"expected a number, got {_shorten(value)}")
+    raise _WrongValueError(f"expected a number, got {shown(value)}")
 
 
 def _finite(value: float) -> float:
@@ -398,7 +398,7 @@ def _decode_item(item: _Converter, value: Any, unknown: _Unknown, key: str) -> A
 
 def _integers(value: Any) -> list[int]:
     if type(value) is not list or not _INTEGER_ONLY.issuperset(map(type, value)):
-        raise _WrongValueError(f"expected a list of integers, got {_shorten(value)}")
+        raise _WrongValueError(f"expected a list of integers, got {shown(value)}")
     return value
 
 
@@ -433,8 +433,3 @@ _FORMS: dict[tuple[type, str], _Converter] = {
 
 def _listed(words: tuple[str, ...]) -> str:
     return ", ".join(repr(word) for word in words)
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

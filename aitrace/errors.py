@@ -4,11 +4,14 @@ What an endpoint does (a status of 500, a cut stream) is data, see `aitrace.sche
 use and for input that cannot be read.
 """
 
+from typing import Any
+
 EXIT_OK = 0
 EXIT_IN_DOUBT = 1
 EXIT_WRONG_USE = 2
 EXIT_BAD_INPUT = 3
 EXIT_ENDPOINT_UNUSABLE = 4
+_SHOWN_CHARS = 60
 
 
 class AitraceError(Exception):
@@ -38,3 +41,9 @@ class EndpointError(AitraceError):
     """An endpoint that cannot be used at all: it refuses connections, or what answers is not an LLM API."""
 
     exit_code = EXIT_ENDPOINT_UNUSABLE
+
+
+def shown(value: Any) -> str:
+    """A bad value as texts of errors give it: whatever it is, at most 61 characters."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"

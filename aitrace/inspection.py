@@ -155,8 +155,6 @@ class Inspection:
     """Who had sent the prompts' units before."""
     trees: tuple[TreeFacts, ...]
     """Trees in order of the trace."""
-    clean_end: bool
-    """Whether the file ends with its footer; if not, calls may be missing."""
     dropped_calls: int | None
     """Calls the recorder saw but did not write; None without a footer."""
 
@@ -188,7 +186,6 @@ def inspect_trace(trace: Trace) -> Inspection:
         unknown_gaps=unknown_gaps,
         sharing=sharing_of(trace, sum(prompt_sizes)),
         trees=_trees(trace, prompt_sizes),
-        clean_end=footer is not None,
         dropped_calls=None if footer is None else footer.dropped_calls,
     )
 

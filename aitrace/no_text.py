@@ -1,8 +1,9 @@
 """Pure: proves that a trace holds no text of anybody's prompts, for `aitrace check --no-text`.
 
 The rule is an allow-list: every string of every line, and every name of a field, must be on a closed list or match a
-pattern too narrow for prose. The lines are looked at as they stand in the file, before anything is decoded, so a
-field that this version does not know is a finding and not a hiding place. Numbers are not looked at.
+pattern too narrow for prose; the attribution alone is free, one line which `aitrace check` shows. The lines are looked
+at as they stand in the file, before anything is decoded, so a field that this version does not know is a finding and
+not a hiding place. Numbers are not looked at.
 
     {"kind": "session", "id": 0, "root": 0, "agent": "Explore"}           allowed: a well-known kind of agent
     {"kind": "session", "id": 0, "root": 0, "agent": "4c1d0e8a77b2f3a9"}  allowed: a keyed hash
@@ -17,6 +18,8 @@ from typing import Any, get_args
 import orjson
 
 from aitrace.codec import KINDS
+from aitrace.errors import shown
+from aitrace.formats.unknowns import is_unknown_sentence
 from aitrace.schema import (
     BlockScope,
     CallClass,
@@ -64,47 +67,7 @@ WELL_KNOWN_AGENTS = _words(
 )
 """Kinds of agent that harnesses bring along, and the words they use for those of the user."""
 
-_SENTENCE_WORDS = _words(
-    """
-    a about after agent agents ai aitrace alibaba all an and another answer answers anthropic any apache
-    appear appears are around as assigned assumed at attempt attempts available back background bailian
-    based be because before begin begins belong belongs between block blocks bodies body both boundaries
-    boundary bsd but by bytes cache cached call calls came cannot capture captured cc cc0 change changed
-    changes chars child children claude client clock code codex collection com come commons compaction
-    connection connections content continue continued continues conversation conversations convert
-    corpus could count counted counts creative cut data dataset datasets day days deltas derived
-    described differ different dispatch distinct do docs does domain duration during dynamo each earlier
-    else empty end ended ends enough estimate estimated event events ever every exact example exist
-    existed expect extend extended extends face fact fewer field fields file files fill filled finer
-    finish first five flat for format found four from full gap gaps gateway github give given gives
-    global group groups guess guessed guesses had happened harness harnesses has hash hashed hashes have
-    headers held history how http https hugging huggingface id identical identified identifies identify
-    identity ids if image images in inc index infer inferred input inputs inside instead interval is it
-    its join joined keep keeps kept kimi kind kinds known kv kvcache labs large larger last later length
-    lengths less licence license licensed lie lies like limit limits list listed lists local long ltd
-    made main make makes many mark marked marks match matched may md mean means measure measured merge
-    merged message messages metadata middle might milliseconds missing mit model models moment moments
-    mooncake moonshot moonshotai more most ms must name names nanoseconds near need needs nested never
-    new next no none nor not nothing number numbered numbers observed of often on once one ones only
-    open openai opencode opened or order org original other others our out output outputs over own
-    parallel parent parents part partial parts passed per piece pieces place placed placeholder point
-    points position precise precision prefix prompt prompts protocol protocols proxy public qwen ran
-    reach read reads real reason reasoning reasons record recorded recorder recording records recover
-    relative release released removed repeated replaced reported request requests resolution respective
-    response responses rest restart result results retries retry right role roles root rounded row rows
-    rule rules run runs s sa same save saved say says schema seconds see seen segment segments
-    semianalysis sent separate separately server session sessions set share shared shares short should
-    show shows side sign simulated since single size sizes smaller smallest so some source sources spawn
-    split splits start started starts stated states status step steps still stop stopped stream streamed
-    streams structure sub subagent subagents such synthetic system tail take taken takes tell tester
-    text texts than that the their them then there these they think this those three through time times
-    to token tokens told too took tool tools total trace traces tree trees turn turns two type types
-    under unit units university unknown unless unlike until upper upstream usage use used user users
-    uses using value values version via visible wall want was way weka well were what when where whether
-    which while whole whose will wire with within without word words would write writes written zero
-    """
-)
-"""What the sentences in headers may be made of: words about traces, of licences and of publishers."""
+ATTRIBUTION_CHARS = 200
 
 _Check = Callable[[str], bool]
 
@@ -151,7 +114,7 @@ def _walk(path: str, pattern: str, value: Any) -> Iterator[tuple[str, str]]:
         case str():
             check = _STRINGS.get(pattern)
             if check is None or not check(value):
-                yield path, f"might be text: {_shorten(value)}"
+                yield path, f"might be text: {shown(value)}"
         case dict():
             yield from _walk_object(path, pattern, value)
         case list():
@@ -172,10 +135,10 @@ def _walk_object(path: str, pattern: str, fields: Mapping[str, Any]) -> Iterator
         if pattern == "footer.notes":
             inner = f"{pattern}.*"
             if not _is_count_name(name):
-                yield f"{path}.{_shorten(name)}", "is no name of a count"
+                yield f"{path}.{shown(name)}", "is no name of a count"
                 continue
         elif inner not in _PATHS:
-            yield f"{path}.{_shorten(name)}", "is an unknown field"
+            yield f"{path}.{shown(name)}", "is an unknown field"
             continue
         yield from _walk(f"{path}.{name}", inner, value)
 
@@ -192,21 +155,21 @@ def _matches(expression: str) -> _Check:
 _is_hash = _matches(r"[0-9a-f]{8,64}")
 _is_count_name = _matches(r"(?=.{1,48}$)[a-z][a-z0-9]*(_[a-z0-9]+){0,6}")
 _is_rule_name = _matches(r"(?=.{1,64}$)[a-z0-9]+([._:/@-][a-z0-9]+){0,7}")
-_is_label = _matches(
-    r"[A-Za-z]{1,16}[_-]?[0-9]{1,12}([_-][a-z]{0,3}[0-9]{1,6}){0,3}"
-    r"|[0-9a-f]{8,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+is_label = _matches(
+    r"[a-z]{1,16}_[0-9]{1,9}(_s[0-9]{1,4})?|[0-9a-f]{8,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
+"""`trace_0015`, hexadecimal digits or a UUID: what says no more than a number does."""
 # No spaces, no leading slash, at most four parts: `org/name`, `bedrock/us.vendor.model-v1:0`, never a path or prose.
-_is_model = _matches(r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9._:@+-]*(/[A-Za-z0-9][A-Za-z0-9._:@+-]*){0,3}")
-_TOKEN = re.compile(r"[0-9]+(?:[.][0-9]+)*(?:e[+-]?[0-9]+)?(?:ns|us|ms|s|m|h)?(?![a-z])|[a-z]+[0-9]?")
-_PUNCTUATION = frozenset(" ,;:.()/'-")
+is_model = _matches(r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9._:@+-]*(/[A-Za-z0-9][A-Za-z0-9._:@+-]*){0,3}")
+is_finish = _matches(r"(?=.{1,40}$)[A-Za-z]+(_[A-Za-z]+){0,5}")
 
 
-def _is_sentence(text: str) -> bool:
-    lowered = text.lower()
-    words = _TOKEN.findall(lowered)
-    known = all(word[0].isdigit() or word in _SENTENCE_WORDS for word in words)
-    return known and 0 < len(words) <= 80 and _PUNCTUATION.issuperset(_TOKEN.sub("", lowered))
+def is_attribution(text: str) -> bool:
+    """Whether this may stand as an attribution: one line that a person can take in at a glance.
+
+    It is the one text in a trace that somebody writes freely, so it is bounded here and shown by `aitrace check`.
+    """
+    return text.isprintable() and text.strip() != "" and len(text) <= ATTRIBUTION_CHARS
 
 
 def _is_tool(text: str) -> bool:
@@ -224,20 +187,20 @@ _STRINGS: dict[str, _Check] = {
     "header.block_scope": _one_of(BlockScope),
     "header.privacy": {"hash", "content"}.__contains__,
     "header.source": _matches(r"[a-z][a-z0-9_.-]{0,31}"),
-    "header.attribution": _is_sentence,
-    "header.normalised.*": lambda text: _is_rule_name(text) or _is_sentence(text),
-    "header.unknown.*": _is_sentence,
+    "header.attribution": is_attribution,
+    "header.normalised.*": _is_rule_name,
+    "header.unknown.*": is_unknown_sentence,
     "session.harness": _matches(r"[a-z]{1,16}(-[a-z]{1,16}){0,2}"),
     "session.agent": _is_agent,
-    "session.label": _is_label,
+    "session.label": is_label,
     "segment.role": _one_of(Role),
     "segment.type": _one_of(SegmentType),
     "call.class": _one_of(CallClass),
     "call.protocol": _one_of(ProtocolName),
-    "call.model": _is_model,
+    "call.model": is_model,
     "call.tool_calls.*.name": _is_tool,
     "call.outcome.error": _one_of(ErrorKind),
-    "call.outcome.finish": _matches(r"(?=.{1,40}$)[A-Za-z]+(_[A-Za-z]+){0,5}"),
+    "call.outcome.finish": is_finish,
     "call.outcome.ended_by": _one_of(EndedBy),
     "call.after.*.relation": _one_of(Relation),
     "call.after.*.trigger": _one_of(Trigger),
@@ -274,7 +237,3 @@ _LISTS = _words(
     """
 )
 """Fields that are lists."""
-
-
-def _shorten(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -12,13 +12,13 @@ from email.utils import parsedate_to_datetime
 from aitrace.protocols.protocol import MalformedResponseError, Reply, WireProtocol
 from aitrace.schema import ErrorKind, Events, ToolCall, Usage
 from aitrace.sse import SseEvent, SseParser
+from aitrace.units import NS_PER_S
 
 REFUSALS = frozenset({429, 503, 529})
 """Statuses that say "no room"."""
 _ANSWERS = frozenset({None, 101, 200})
 _ERROR_CHARS = 200
 _ERROR_BODY_BYTES = 65_536
-_NS_PER_S = 1_000_000_000
 _MAX_WAIT_S = 1_000_000_000
 _HEADERS = frozenset({"content-type", "retry-after", "date"})
 
@@ -277,7 +277,7 @@ def retry_after_ns(value: str | None, date: str | None) -> int | None:
         if until is None or now is None:
             return None
         wait_s = (until - now).total_seconds()
-    return round(max(0.0, wait_s) * _NS_PER_S) if wait_s < _MAX_WAIT_S else None
+    return round(max(0.0, wait_s) * NS_PER_S) if wait_s < _MAX_WAIT_S else None
 
 
 def _http_date(value: str | None) -> datetime | None:

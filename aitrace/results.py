@@ -55,7 +55,9 @@ class RunHeader:
     time_scale: float
     """Factor on recorded gaps."""
     seed: int
-    """Seed of arrivals and text."""
+    """Seed of arrivals."""
+    text_seed: int | None = None
+    """Seed of generated text; None if the run does not tell."""
     share_system: bool
     """Whether trees of one harness were given the same tools and system prompt."""
     history: Literal["recorded", "live"]

@@ -68,15 +68,14 @@ class SseParser:
                 events.append(event)
         return events
 
-    def close(self) -> list[SseEvent]:
-        """End of the stream: fills `leftover`.
+    def close(self) -> None:
+        """End of the stream: what is unfinished becomes `leftover`.
 
-        The list is always empty: the standard drops an event without its blank line, and what was cut may be half.
+        The standard drops an event without its blank line, and what was cut may be half.
         """
         self.leftover = b"\n".join([*self._lines, bytes(self._line)])
         self._line.clear()
         self._reset()
-        return []
 
     def _without_bom(self, chunk: bytes) -> bytes:
         """The chunk without a byte order mark; nothing as long as it may still be the start of one."""

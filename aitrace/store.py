@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -21,7 +21,7 @@ from aitrace.codec import encode_line, line_from_fields, parse_object
 from aitrace.errors import InputError, UsageError
 from aitrace.migrate import migrate_fields, version_from_header
 from aitrace.schema import Call, Footer, Header, Line, Segment, Session, Trace
-from aitrace.validate import ReferenceRules
+from aitrace.validate import Finding, ReferenceRules
 
 _FRAME_LINES = 2000
 _FRAME_BYTES = 1 << 20
@@ -29,7 +29,8 @@ _READ_BYTES = 1 << 16
 _ZERO_TAIL_BYTES = 64
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _CONVERT_HINT = "aitrace convert FILE -o NEW.aitrace reads the formats of other tools"
-_CHECK_HINT = "aitrace check FILE shows how far it is good"
+_CHECK_HINT = "aitrace check FILE lists what is wrong"
+_HEADER_HINT = "docs/format.md, section 1.4, lists the fields of a header"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +40,16 @@ class ReadReport:
     lines: int
     """Whole lines read."""
     bytes_lost: int
-    """Bytes at the end that belong to no whole line: of a line that was cut, or of a frame that gave none."""
-    lines_lost_at_least: int
-    """1 if something was lost; how much more a cut frame held cannot be known."""
+    """Bytes that gave no whole line: of a line that was cut, of a frame that gave none, and all behind a damaged
+    frame."""
     cut: bool
     """Whether the file ends within a frame or a line."""
     clean_end: bool
     """Whether the last line is a footer and nothing was cut."""
+    damage: InputError | None = None
+    """What is wrong at the line at which reading stopped; None if it went to the end."""
+    lines_lost: int = 0
+    """Lines that could be told apart behind the damage, but not used, the damaged one included."""
 
 
 class DamagedTraceError(InputError):
@@ -163,10 +167,14 @@ class TraceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and not self._finished:
-            self.finish()
-        elif not self._finished:
-            self._abandon()
+        if self._finished:
+            return
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            if not self._finished:
+                self._abandon()
 
     def _open(self, line: Line) -> None:
         if not isinstance(line, Header):
@@ -227,7 +235,6 @@ class TraceReader:
         return ReadReport(
             lines=self._lines,
             bytes_lost=self._bytes_lost,
-            lines_lost_at_least=1 if self._bytes_lost else 0,
             cut=self._cut,
             clean_end=self._ended and not self._cut,
         )
@@ -276,9 +283,24 @@ class TraceReader:
         else:
             yield from self._whole(rest)
 
+    @property
+    def check_hint(self) -> str:
+        """The next step for whoever met something wrong in the file."""
+        return _CHECK_HINT.replace("FILE", self.name)
+
     def decode(self, number: int, data: bytes) -> Line:
-        """The line that `data` is; the header must be decoded first, since it tells the version."""
-        place = self.place(number)
+        """The line that `data` is; the header must be decoded first, since it tells the version.
+
+        Raises:
+            InputError: It is damaged, or does not belong there.
+        """
+        try:
+            return self._decode(self.place(number), data)
+        except InputError as error:
+            error.hint = error.hint or (self.check_hint if self.header_seen else _HEADER_HINT)
+            raise
+
+    def _decode(self, place: str, data: bytes) -> Line:
         if self._version == 0:
             return self._decode_header(place, data)
         fields = migrate_fields(parse_object(data, place=place), self._version)
@@ -297,12 +319,7 @@ class TraceReader:
             InputError: As `raw_lines`; or a line is damaged.
         """
         for number, data in self.raw_lines():
-            try:
-                line = self.decode(number, data)
-            except InputError as error:
-                error.hint = error.hint or _CHECK_HINT.replace("FILE", self.name)
-                raise
-            yield number, line
+            yield number, self.decode(number, data)
 
     def _decode_header(self, place: str, data: bytes) -> Line:
         try:
@@ -331,7 +348,10 @@ class TraceReader:
             start = stream.read(_READ_BYTES)
 
     def _frames(self, data: bytes, stream: IO[bytes]) -> Iterator[bytes]:
-        """Text of zstd frames one after the other; the last may be cut."""
+        """Text of zstd frames one after the other; the last may be cut.
+
+        A frame's text is held back until its checksum has been compared: what it says before is not to be trusted.
+        """
         context = zstandard.ZstdDecompressor()
         while data:
             if len(data) < len(_ZSTD_MAGIC):
@@ -340,47 +360,49 @@ class TraceReader:
                 self._end_with_zeros(data, stream, "what follows is not a zstd frame")
                 return
             frame = context.decompressobj()
-            frame_bytes = text_bytes = 0
+            frame_bytes = 0
+            texts: list[bytes] = []
             while data and not frame.eof:
                 try:
-                    text = frame.decompress(data)
+                    texts.append(frame.decompress(data))
                 except zstandard.ZstdError as error:
-                    self._end_with_zeros(data, stream, f"a damaged frame, {error}")
-                    return
+                    self._end_with_zeros(data, stream, f"a damaged frame, {error}", frame_bytes)
+                    break
                 frame_bytes += len(data)
-                text_bytes += len(text)
-                yield text
                 data = frame.unused_data if frame.eof else stream.read(_READ_BYTES)
+            yield from texts
             if not frame.eof:
-                self._lose(0 if text_bytes else frame_bytes)
+                if not data:
+                    self._lose(0 if any(texts) else frame_bytes)
+                return
             data = data or stream.read(_READ_BYTES)
 
-    def _end_with_zeros(self, data: bytes, stream: IO[bytes], reason: str) -> None:
+    def _end_with_zeros(self, data: bytes, stream: IO[bytes], reason: str, frame_bytes: int = 0) -> None:
         """Accept a tail of zeros, as file systems leave them after a loss of power, as a cut tail.
+
+        Args:
+            data: What was read last.
+            frame_bytes: Bytes of the same frame before it.
 
         Raises:
             DamagedTraceError: There is something else.
         """
         zeros = len(data) - len(data.rstrip(b"\0"))
         lost = len(data)
-        while zeros == len(data) or zeros >= _ZERO_TAIL_BYTES:
-            data = stream.read(_READ_BYTES)
-            if not data:
-                self._lose(lost)
-                return
+        only_zeros = True
+        while data := stream.read(_READ_BYTES):
             lost += len(data)
-            zeros = 0 if data.strip(b"\0") else len(data)
+            zeros += len(data)
+            only_zeros = only_zeros and not data.strip(b"\0")
+        if only_zeros and (zeros == lost or zeros >= _ZERO_TAIL_BYTES):
+            self._lose(lost)
+            return
+        self._bytes_lost += frame_bytes + lost
         raise DamagedTraceError(self.name, self._number, reason)
 
     def _lose(self, lost_bytes: int) -> None:
         self._cut = True
         self._bytes_lost += lost_bytes
-
-
-def iter_lines(path: str | Path) -> Iterator[Line]:
-    """Every whole line of a trace, in order; see `TraceReader` for what was lost at its end."""
-    for _, line in TraceReader(path):
-        yield line
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -389,29 +411,59 @@ def read_trace(path: str | Path) -> Trace:
     Raises:
         InputError: The file is missing, not a trace, damaged before its end, or its lines refer to what is not there.
     """
-    return read_trace_reported(path)[0]
+    trace, report = read_trace_reported(path)
+    if report.damage is not None:
+        report.damage.hint = f"{report.damage.hint}; aitrace inspect {path} shows what is good before it"
+        raise report.damage
+    return trace
 
 
 def read_trace_reported(path: str | Path) -> tuple[Trace, ReadReport]:
-    """A whole trace in memory, and how its file ended; see `read_trace`."""
+    """A trace as far as it is good, and how its file ended.
+
+    Raises:
+        InputError: As `read_trace`, if there is no good call.
+    """
     reader = TraceReader(path)
     rules = ReferenceRules()
     lines: dict[type, list[Any]] = {Header: [], Session: [], Segment: [], Call: [], Footer: []}
-    for number, line in reader:
-        for finding in rules.check(number, line):
-            raise InputError(
-                f"{reader.place(finding.line)}: {finding.message}",
-                hint=_CHECK_HINT.replace("FILE", reader.name),
-            )
-        lines[type(line)].append(line)
+    rows = reader.raw_lines()
+    report: ReadReport | None = None
+    try:
+        for number, data in rows:
+            line = reader.decode(number, data)
+            _demand(reader, rules.check(number, line))
+            lines[type(line)].append(line)
+    except InputError as error:
+        if not lines[Call]:
+            raise
+        report = _damage_report(reader, rows, error, good_lines=sum(map(len, lines.values())))
+    report = report or reader.report
     trace = Trace(
         header=lines[Header][0],
         sessions=tuple(lines[Session]),
         segments=tuple(lines[Segment]),
         calls=tuple(lines[Call]),
-        footer=lines[Footer][0] if reader.report.clean_end else None,
+        footer=lines[Footer][0] if report.clean_end else None,
     )
-    return trace, reader.report
+    return trace, report
+
+
+def _demand(reader: TraceReader, findings: list[Finding]) -> None:
+    for finding in findings:
+        raise InputError(f"{reader.place(finding.line)}: {finding.message}", hint=reader.check_hint)
+
+
+def _damage_report(
+    reader: TraceReader, rows: Iterator[tuple[int, bytes]], damage: InputError, *, good_lines: int
+) -> ReadReport:
+    """The report on a trace that is good up to some line; counts what is left of it in `rows`."""
+    # Of a damaged frame no line can be told apart, and `rows` has ended with it.
+    lines_lost = 0 if isinstance(damage, DamagedTraceError) else 1
+    with suppress(DamagedTraceError):
+        for _ in rows:
+            lines_lost += 1
+    return replace(reader.report, lines=good_lines, clean_end=False, damage=damage, lines_lost=lines_lost)
 
 
 def write_trace(path: str | Path, trace: Trace) -> Footer:

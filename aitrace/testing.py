@@ -39,7 +39,6 @@ from aitrace.schema import (
     Session,
     ToolCall,
     Trace,
-    Unit,
     Usage,
 )
 from aitrace.units import NS_PER_S
@@ -104,24 +103,6 @@ class ManualClock:
                 future.set_result(None)
 
 
-class HeaderOptions(TypedDict, total=False):
-    """Fields of a header, see `aitrace.schema.Header`."""
-
-    unit: Unit
-    block_size: int
-    producer: str
-    created_unix_ns: int | None
-    clock_unix_ns: int | None
-    clock_scope: Any
-    clock_resolution_ns: int | None
-    block_scope: Any
-    privacy: Any
-    source: str | None
-    attribution: str | None
-    normalised: tuple[str, ...]
-    unknown: tuple[str, ...]
-
-
 class CallOptions(TypedDict, total=False):
     """What of a call may differ from the builder's defaults."""
 
@@ -161,7 +142,7 @@ class CallOptions(TypedDict, total=False):
 class TraceBuilder:
     """Builds a trace line by line; ids are given out in order, so the result is valid by construction."""
 
-    def __init__(self, **header: Unpack[HeaderOptions]) -> None:
+    def __init__(self, **header: Any) -> None:
         options: Any = {"producer": "aitrace 0", "unit": "tokens", "block_size": 64, **header}
         self._header = Header(**options)
         self._sessions: list[Session] = []
@@ -312,7 +293,7 @@ def _leading_blocks(blocks: Sequence[tuple[int, int]], count: int) -> tuple[tupl
     return tuple(taken)
 
 
-def make_trace(sessions: int = 1, calls: int = 3, **header: Unpack[HeaderOptions]) -> Trace:
+def make_trace(sessions: int = 1, calls: int = 3, **header: Any) -> Trace:
     """A trace of independent root sessions that start one second apart and share their system prompt.
 
     Every session has `calls` calls; each but the first adds an answer of 100 and a tool result of 300 to the prompt.

@@ -7,7 +7,7 @@ of the file were right, so that one lost line is one finding and not thousands.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -28,6 +28,7 @@ from aitrace.schema import (
 Severity = Literal["error", "warning"]
 
 _GAP_TOLERANCE_NS = 1
+_COUNTERS = tuple(field.name for field in fields(Usage))
 _TIME_PATHS = (
     ("request_ns", "forwarded_ns"),
     # An endpoint may refuse a request before it has all of it, so headers need not follow the forwarding.
@@ -250,6 +251,11 @@ class TraceRules:
         self._references = ReferenceRules()
         self._last_line = 0
 
+    @property
+    def header(self) -> Header | None:
+        """The header; None before it was seen."""
+        return self._references.header
+
     def check(self, number: int, line: Line) -> list[Finding]:
         """What is wrong with the next line; `number` is its place in the file, from 1."""
         self._last_line = number
@@ -298,7 +304,7 @@ class TraceRules:
         yield from self._retry_problems(call)
         for index, dependency in enumerate(call.after):
             yield from self._dependency_problems(call, index, dependency)
-        yield from _negative("usage", "call.usage", _usage_counts(call.usage))
+        yield from _negative("usage", "call.usage", ((name, getattr(call.usage, name)) for name in _COUNTERS))
         yield from _negative(
             "range",
             "call",
@@ -430,17 +436,6 @@ def _event_problems(events: Events, times: CallTimes) -> Iterator[tuple[str, str
     if events.at_ns and times.end_ns is not None and events.at_ns[-1] > times.end_ns:
         yield "events", f"call.events.at_ns: ends at {events.at_ns[-1]}, after end_ns {times.end_ns}"
     yield from _negative("events", "call.events", (("size_bytes", min(events.size_bytes, default=None)),))
-
-
-def _usage_counts(usage: Usage) -> tuple[tuple[str, int | None], ...]:
-    return (
-        ("input_tokens", usage.input_tokens),
-        ("cache_read_tokens", usage.cache_read_tokens),
-        ("cache_write_5m_tokens", usage.cache_write_5m_tokens),
-        ("cache_write_1h_tokens", usage.cache_write_1h_tokens),
-        ("output_tokens", usage.output_tokens),
-        ("reasoning_tokens", usage.reasoning_tokens),
-    )
 
 
 def _usage_contradictions(usage: Usage) -> Iterator[str]:

@@ -9,6 +9,7 @@ import orjson
 
 from aitrace.errors import EXIT_BAD_INPUT, EXIT_IN_DOUBT, EXIT_OK, InputError
 from aitrace.no_text import find_text
+from aitrace.schema import Header
 from aitrace.store import DamagedTraceError, TraceReader
 from aitrace.validate import Finding, TraceRules
 
@@ -34,22 +35,24 @@ def check(trace: str, *, no_text: bool, as_json: bool) -> None:
 
     \b
     With --json: {"file", "verdict": "ok" | "warnings" | "errors", "lines", "bytes_lost", "clean_end",
-    "no_text": true | false | null, "findings": [{"severity", "line", "rule", "message"}, ...]}.
-    `no_text` is null unless --no-text was given.
+    "no_text": true | false | null, "attribution", "findings": [{"severity", "line", "rule", "message"}, ...]}.
+    `no_text` is null unless --no-text was given; it leaves out the attribution, which is null if there is none.
     """
     reader = TraceReader(trace)
-    findings = list(_findings(reader, no_text=no_text))
+    rules = TraceRules()
+    findings = list(_findings(reader, rules, no_text=no_text))
     verdict = _verdict(findings)
     if as_json:
-        click.echo(orjson.dumps(_report(reader, findings, verdict, no_text=no_text)))
+        click.echo(orjson.dumps(_report(reader, rules.header, findings, verdict, no_text=no_text)))
     else:
         _print_findings(reader, findings)
-        _print_verdict(reader, findings, verdict, no_text=no_text)
+        _print_verdict(reader, findings, verdict)
+        if no_text:
+            _print_proof(reader, rules.header, findings)
     sys.exit({"ok": EXIT_OK, "warnings": EXIT_IN_DOUBT, "errors": EXIT_BAD_INPUT}[verdict])
 
 
-def _findings(reader: TraceReader, *, no_text: bool) -> Iterator[Finding]:
-    rules = TraceRules()
+def _findings(reader: TraceReader, rules: TraceRules, *, no_text: bool) -> Iterator[Finding]:
     damage: list[Finding] = []
     for number, data in _raw_lines(reader, damage):
         if no_text:
@@ -86,8 +89,8 @@ def _end_findings(reader: TraceReader, *, no_text: bool) -> Iterator[Finding]:
     if report.cut:
         message = f"the end is cut: {report.bytes_lost} bytes after {report.lines} whole lines are lost"
         yield Finding(severity="warning", line=report.lines, rule="cut-tail", message=message)
-    if report.bytes_lost and no_text:
-        message = f"the {report.bytes_lost} bytes of the cut end cannot be cleared"
+    if report.cut and no_text:
+        message = "the end is cut, so what stood there cannot be cleared"
         yield Finding(severity="error", line=report.lines, rule="text", message=message)
 
 
@@ -97,7 +100,9 @@ def _verdict(findings: list[Finding]) -> str:
     return "warnings" if findings else "ok"
 
 
-def _report(reader: TraceReader, findings: list[Finding], verdict: str, *, no_text: bool) -> dict[str, Any]:
+def _report(
+    reader: TraceReader, header: Header | None, findings: list[Finding], verdict: str, *, no_text: bool
+) -> dict[str, Any]:
     return {
         "file": reader.name,
         "verdict": verdict,
@@ -105,6 +110,7 @@ def _report(reader: TraceReader, findings: list[Finding], verdict: str, *, no_te
         "bytes_lost": reader.report.bytes_lost,
         "clean_end": reader.report.clean_end,
         "no_text": _is_clear_of_text(findings) if no_text else None,
+        "attribution": None if header is None else header.attribution,
         "findings": [
             {"severity": f.severity, "line": f.line, "rule": f.rule, "message": f.message} for f in findings
         ],
@@ -118,13 +124,21 @@ def _print_findings(reader: TraceReader, findings: list[Finding]) -> None:
         click.echo(f"... and {len(findings) - _SHOWN} more; --json lists all")
 
 
-def _print_verdict(reader: TraceReader, findings: list[Finding], verdict: str, *, no_text: bool) -> None:
+def _print_verdict(reader: TraceReader, findings: list[Finding], verdict: str) -> None:
     errors = sum(finding.severity == "error" for finding in findings)
     counts = f"{reader.report.lines} lines, {errors} errors, {len(findings) - errors} warnings"
     click.echo(f"{reader.name}: {verdict}: {counts}")
-    if no_text:
-        proven = "holds no text" if _is_clear_of_text(findings) else "may hold text"
-        click.echo(f"{reader.name}: {proven}")
+
+
+def _print_proof(reader: TraceReader, header: Header | None, findings: list[Finding]) -> None:
+    attribution = None if header is None else header.attribution
+    if not _is_clear_of_text(findings):
+        click.echo(f"{reader.name}: may hold text")
+    elif attribution is None:
+        click.echo(f"{reader.name}: holds no text")
+    else:
+        click.echo(f"{reader.name}: holds no text but its attribution, as written by whoever converted it:")
+        click.echo(f"  {attribution}")
 
 
 def _is_clear_of_text(findings: list[Finding]) -> bool:

@@ -1,9 +1,12 @@
 """I/O: `aitrace convert`, from traces of other tools to one trace of aitrace."""
 
-from collections.abc import Iterator, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import click
@@ -15,6 +18,7 @@ from aitrace.formats.mooncake import DEFAULT_BLOCK_SIZE, MooncakeImporter, heade
 from aitrace.formats.source import SourceFile
 from aitrace.formats.weka import WekaConversation, conversation_from_json
 from aitrace.formats.weka_lines import WekaImporter, WekaSurvey
+from aitrace.no_text import ATTRIBUTION_CHARS, is_attribution
 from aitrace.schema import Header, Line
 from aitrace.store import TraceWriter
 from aitrace.units import ratio_text, size_from_count
@@ -32,9 +36,9 @@ class _Importer(Protocol):
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     metavar="OUT.aitrace",
-    help="Trace to write.",
+    help="Trace to write; - for stdout.",
 )
 @click.option(
     "--from",
@@ -48,7 +52,11 @@ class _Importer(Protocol):
     metavar="TOKENS",
     help=f"Tokens of a block, for mooncake only, whose files do not say.  [default: {DEFAULT_BLOCK_SIZE}]",
 )
-@click.option("--attribution", metavar="TEXT", help="Whose data this is and under which licence.")
+@click.option(
+    "--attribution",
+    metavar="TEXT",
+    help=f"Whose data this is and under which licence: one line of at most {ATTRIBUTION_CHARS} characters.",
+)
 @click.option("--force", is_flag=True, help="Replace OUT.aitrace if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON to stdout.")
 def convert(  # noqa: PLR0917 - one parameter per option is click's way
@@ -71,19 +79,52 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
     """
     if inputs.count("-") > 1:
         raise UsageError("stdin can be read only once, but '-' is given more often")
-    if output.exists() and not force:
-        raise UsageError(f"{output}: exists", hint="give another name, or --force to replace it")
+    if attribution is not None and not is_attribution(attribution):
+        raise UsageError(
+            f"--attribution {attribution[:40]!r}: expected one line of 1 to {ATTRIBUTION_CHARS} characters"
+        )
+    to_stdout = str(output) == "-"
+    if to_stdout and as_json:
+        raise UsageError("--json and -o - both write to stdout", hint="name a file for the trace")
+    if not to_stdout:
+        _check_output(output, inputs, force=force)
     sources = [SourceFile(path) for path in inputs]
     chosen = source_format or _common_format(sources)
-    if chosen == "mooncake":
-        summary = _convert_mooncake(sources, output, block_size or DEFAULT_BLOCK_SIZE, attribution)
-    else:
-        if block_size is not None:
-            raise UsageError("--block-size is for mooncake, weka files state theirs")
-        summary = _convert_weka(sources, output, attribution)
+    if chosen == "weka" and block_size is not None:
+        raise UsageError("--block-size is for mooncake, weka files state theirs")
+
+    def convert_to(path: Path) -> Summary:
+        if chosen == "mooncake":
+            return _convert_mooncake(sources, path, block_size or DEFAULT_BLOCK_SIZE, attribution)
+        return _convert_weka(sources, path, attribution)
+
+    summary = _through_file(convert_to) if to_stdout else convert_to(output)
     if as_json:
         click.echo(orjson.dumps({"version": 1, "output": str(output), **asdict(summary)}))
-    click.echo(summary_text(summary, output), err=True)
+    click.echo(summary_text(summary, "stdout" if to_stdout else str(output)), err=True)
+
+
+def _through_file(convert_to: Callable[[Path], Summary]) -> Summary:
+    """Write to stdout, but nothing before the trace is whole."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "out.aitrace"
+        summary = convert_to(path)
+        with path.open("rb") as stream:
+            shutil.copyfileobj(stream, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    return summary
+
+
+def _check_output(output: Path, inputs: Sequence[str], *, force: bool) -> None:
+    """Refuse to replace what is not ours to replace."""
+    if not output.exists():
+        return
+    if not output.is_file():
+        raise UsageError(f"{output}: is no regular file", hint="give the name of a file, or - for stdout")
+    if any(Path(path).exists() and output.samefile(path) for path in inputs):
+        raise UsageError(f"{output}: is also an input", hint="give the trace another name")
+    if not force:
+        raise UsageError(f"{output}: exists", hint="give another name, or --force to replace it")
 
 
 def _common_format(sources: Sequence[SourceFile]) -> FormatName:
@@ -145,7 +186,7 @@ def _producer() -> str:
     return f"aitrace {version('aitrace')} convert"
 
 
-def summary_text(summary: Summary, output: Path) -> str:
+def summary_text(summary: Summary, output: str) -> str:
     """What a conversion did, for people."""
     shared = ratio_text(summary.shared_blocks, summary.block_references)
     lines = [

@@ -30,7 +30,7 @@ _WIDTH = 110
 def inspect(trace: str, as_json: bool, limit: int) -> None:  # noqa: FBT001 - click passes flags by name
     """Show what is in a trace: sessions, gaps, sizes, sharing.
 
-    TRACE may be - for stdin. Exits 1 if the file is cut: it is shown as far as it is good.
+    TRACE may be - for stdin. Exits 1 if the file is cut or damaged: it is shown as far as it is good.
 
     \b
     Example:
@@ -42,9 +42,8 @@ def inspect(trace: str, as_json: bool, limit: int) -> None:  # noqa: FBT001 - cl
         click.echo(orjson.dumps(inspection_json(inspection, report)))
     else:
         _print_tables(inspection, limit or len(inspection.trees))
-    loss = loss_text(report)
-    if loss is not None:
-        click.echo(f"{trace}: {loss}", err=True)
+    if not report.clean_end:
+        click.echo(loss_text(trace, report), err=True)
         click.get_current_context().exit(EXIT_IN_DOUBT)
 
 
@@ -53,27 +52,35 @@ def inspection_json(inspection: Inspection, report: ReadReport) -> dict[str, obj
     file = {
         "lines": report.lines,
         "bytes_lost": report.bytes_lost,
-        "lines_lost_at_least": report.lines_lost_at_least,
+        "lines_lost": report.lines_lost,
         "clean_end": report.clean_end,
+        "damage": None if report.damage is None else str(report.damage),
     }
     return {"version": 1, **asdict(inspection), "file": file}
 
 
-def loss_text(report: ReadReport) -> str | None:
-    """What a cut file has lost; None for one with a clean end."""
-    if report.clean_end:
-        return None
+def loss_text(trace: str, report: ReadReport) -> str:
+    """What a file without a clean end has lost."""
+    good = f"{report.lines} whole lines"
+    if report.damage is not None:
+        lost = f"{report.lines_lost} lines and {report.bytes_lost} bytes are lost"
+        return f"{report.damage}\nHint: shown are the {good} before it, {lost}; aitrace check {trace} lists what is wrong"
     if report.cut:
-        return (
-            f"cut after {report.lines} whole lines: {report.bytes_lost} bytes and all that followed are lost"
-        )
-    return f"has no footer after {report.lines} whole lines: the writer did not end cleanly, or the end is missing"
+        return f"{trace}: cut after {good}: {report.bytes_lost} bytes and all that followed are lost"
+    return f"{trace}: has no footer after {good}: the writer did not end cleanly, or the end is missing"
 
 
 def _print_tables(inspection: Inspection, limit: int) -> None:
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDTH)
+    # rich would take a reader who left (`| head`) for a failure; click writes the text, as it does elsewhere.
+    with console.capture() as captured:
+        _print_parts(console, inspection, limit)
+    click.echo(captured.get(), nl=False)
+
+
+def _print_parts(console: Console, inspection: Inspection, limit: int) -> None:
     for line in _overview(inspection):
         console.print(line, markup=False)
     console.print(_tree_table(inspection.trees[:limit]))

@@ -61,10 +61,10 @@ class BlockNumbers:
         self.blocks = 0
         self.segments = 0
 
-    def take_block(self) -> int:
-        """The next block id."""
-        self.blocks += 1
-        return self.blocks - 1
+    def take_blocks(self, count: int) -> int:
+        """The first of the next `count` block ids."""
+        self.blocks += count
+        return self.blocks - count
 
     def take_segment(self) -> int:
         """The next segment id."""
@@ -167,7 +167,7 @@ class PromptWriter:
         for source_id in ids[start : piece.upto_block]:
             block = known.get(source_id)
             if block is None:
-                block = known[source_id] = self._numbers.take_block()
+                block = known[source_id] = self._numbers.take_blocks(1)
             blocks.append(block)
         end = min(piece.upto_block * self._block_size, size)
         return Segment(
@@ -180,13 +180,12 @@ class PromptWriter:
 
     def _tail_segment(self, tail_size: int, cut: Cut) -> Segment:
         count = -(-tail_size // self._block_size)
-        blocks = [self._numbers.take_block() for _ in range(count)]
         return Segment(
             id=self._numbers.take_segment(),
             role=cut.role,
             type=cut.type,
             size=tail_size,
-            blocks=runs_from_blocks(blocks),
+            blocks=((self._numbers.take_blocks(count), count),),
         )
 
 

@@ -1,22 +1,18 @@
 """Pure: what importers have in common: the names of formats, how one is told from the content, and the summary."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from aitrace.errors import InputError
-from aitrace.no_text import WELL_KNOWN_AGENTS
+from aitrace.errors import InputError, shown
+from aitrace.no_text import WELL_KNOWN_AGENTS, is_finish, is_label, is_model
 
 FormatName = Literal["weka", "mooncake"]
 FORMAT_NAMES: tuple[FormatName, ...] = get_args(FormatName)
 
-_LABEL = re.compile(
-    r"[a-z]{1,16}_[0-9]{1,9}(_s[0-9]{1,4})?|[0-9a-f]{8,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-)
-_MODEL = re.compile(r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9._:@+-]*(/[A-Za-z0-9][A-Za-z0-9._:@+-]*){0,3}")
-_FINISH = re.compile(r"(?=.{1,40}$)[A-Za-z]+(_[A-Za-z]+){0,5}")
 _CUSTOM_AGENT = "custom"
+_MAX_COUNT = 2**40
+_MAX_NS = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,21 +114,21 @@ def sniffed_format(document: object, place: str) -> FormatName:
 
 def label_from_name(name: object) -> str | None:
     """`trace_0015`, or an id of hexadecimal digits; None for anything that might say more than a number does."""
-    return _name_like(_LABEL, name)
+    return _name_like(is_label, name)
 
 
 def model_from_name(name: object) -> str | None:
     """The name of a model; None for what cannot be one."""
-    return _name_like(_MODEL, name)
+    return _name_like(is_model, name)
 
 
 def finish_from_name(name: object) -> str | None:
     """The reason for the end of an answer; None for what is not one word."""
-    return _name_like(_FINISH, name)
+    return _name_like(is_finish, name)
 
 
-def _name_like(pattern: re.Pattern[str], name: object) -> str | None:
-    return name if isinstance(name, str) and pattern.fullmatch(name) else None
+def _name_like(is_allowed: Callable[[str], bool], name: object) -> str | None:
+    return name if isinstance(name, str) and is_allowed(name) else None
 
 
 def agent_kind_from_name(name: object) -> str | None:
@@ -146,13 +142,15 @@ def whole_number(row: Mapping[str, Any], key: str, place: str) -> int:
     """A required count.
 
     Raises:
-        InputError: If it is missing, negative, or not a whole number.
+        InputError: If it is missing, not a whole number, or of no possible size.
     """
     value = row.get(key)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError(f"{place}: {key!r} is {value!r}, expected a whole number from 0")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
+        raise InputError(
+            f"{place}: {key!r} is {shown(value)}, expected a whole number from 0 to {_MAX_COUNT}"
+        )
     return value
 
 
@@ -168,10 +166,15 @@ def ns_from_number(value: object, *, per_unit_ns: int, name: str, place: str) ->
         per_unit_ns: Nanoseconds in one unit of the source.
 
     Raises:
-        InputError: If it is not a number from 0.
+        InputError: If it is not a number from 0, or more than 146 years.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        raise InputError(f"{place}: {name!r} is {value!r}, expected a number from 0")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value * per_unit_ns <= _MAX_NS
+    ):
+        limit = _MAX_NS // per_unit_ns
+        raise InputError(f"{place}: {name!r} is {shown(value)}, expected a number from 0 to {limit}")
     return round(value * per_unit_ns)
 
 

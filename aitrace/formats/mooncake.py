@@ -24,8 +24,9 @@ from statistics import median
 from aitrace.errors import InputError
 from aitrace.formats.blocks import BlockNumbers, Cut, HeldPrompt, PromptWriter
 from aitrace.formats.format import Summary, Tally, block_ids, ns_from_number, whole_number
+from aitrace.formats.unknowns import Unknown
 from aitrace.schema import Call, CallTimes, Dependency, Header, Line, Session, Usage
-from aitrace.units import NS_PER_MS
+from aitrace.units import NS_PER_MS, NS_PER_S
 
 DEFAULT_BLOCK_SIZE = 512
 _GRID_RATIO = 0.002
@@ -139,7 +140,7 @@ def header_for(
         InputError: If there are none.
     """
     if not requests:
-        raise InputError("the input holds no request")
+        raise InputError("the input holds no call")
     step_ns = resolution_ns(requests)
     return Header(
         producer=producer,
@@ -151,12 +152,12 @@ def header_for(
         source="mooncake",
         attribution=attribution,
         unknown=(
-            "sessions: they are inferred from prompts that extend earlier ones, see docs/convert.md",
-            "agents: every inferred session is a root",
-            "how long calls took: gaps are from start to start, and what filled them is not known",
-            f"times of calls finer than {step_ns / 1e9:g} s",
-            "where messages end: the answer's size is known, what is new around it counts as the user's text",
-            "model, harness, wire protocol, HTTP status, retries, tools, and whether answers were streamed",
+            Unknown.SESSIONS,
+            Unknown.AGENTS,
+            Unknown.DURATIONS,
+            Unknown.RESOLUTION.format(f"{step_ns / NS_PER_S:g}"),
+            Unknown.CUTS_BY_ANSWERS,
+            Unknown.WIRE_AND_MODEL,
         ),
     )
 

@@ -54,6 +54,8 @@ class SourceFile:
         first = _next_line(stream)
         if not first:
             raise InputError(f"{self.name}: is empty, expected JSON")
+        if not first.lstrip().startswith((b"{", b"[")):
+            raise InputError(f"{self.name}: holds neither a JSON object nor a list, plain, .gz or .zst")
         try:
             document: object = orjson.loads(first)
         except orjson.JSONDecodeError:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypedDict
 
-from aitrace.errors import InputError
+from aitrace.errors import InputError, shown
 from aitrace.formats.format import (
     agent_kind_from_name,
     block_ids,
@@ -152,7 +152,7 @@ def _block_scope(document: Mapping[str, Any], place: str) -> BlockScope:
         case "global":
             return "trace"
         case other:
-            raise InputError(f"{place}: 'hash_id_scope' is {other!r}, expected 'local' or 'global'")
+            raise InputError(f"{place}: 'hash_id_scope' is {shown(other)}, expected 'local' or 'global'")
 
 
 def _rows(document: Mapping[str, Any], place: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -230,5 +230,5 @@ def _types(row: Mapping[str, Any], name: str, place: str) -> frozenset[str] | No
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(kind, str) for kind in value):
-        raise InputError(f"{place}: {name!r} is {value!r}, expected a list of words")
+        raise InputError(f"{place}: {name!r} is {shown(value)}, expected a list of words")
     return frozenset(value)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aitrace.errors import InputError
 from aitrace.formats.blocks import BlockNumbers, Cut, HeldPrompt, PromptWriter, cut_to_size
 from aitrace.formats.format import Summary, Tally
+from aitrace.formats.unknowns import Unknown
 from aitrace.formats.weka import WekaAgent, WekaCall, WekaConversation
 from aitrace.formats.weka_tree import Link, PlacedCall, PlacedTree, placed_tree
 from aitrace.schema import (
@@ -27,6 +28,7 @@ from aitrace.schema import (
     ToolCall,
     Usage,
 )
+from aitrace.units import NS_PER_S
 
 HARNESS = "claude-code"
 RESET_MIN_BLOCKS = 4
@@ -86,24 +88,24 @@ class WekaSurvey:
     def _add_call(self, call: WekaCall) -> None:
         self._calls += 1
         missing = {
-            "end": call.api_ns is None,
-            "first token": call.ttft_ns is None,
-            "input types": call.input_types is None,
-            "output types": call.output_types is None,
-            "model": call.model is None,
-            "size of the answer": call.output_tokens is None,
+            Unknown.ENDS: call.api_ns is None,
+            Unknown.FIRST_TOKENS: call.ttft_ns is None,
+            Unknown.INPUT_TYPES: call.input_types is None,
+            Unknown.OUTPUT_TYPES: call.output_types is None,
+            Unknown.MODELS: call.model is None,
+            Unknown.ANSWER_SIZES: call.output_tokens is None,
         }
-        for name, is_missing in missing.items():
-            self._without[name] = self._without.get(name, 0) + is_missing
+        for sentence, is_missing in missing.items():
+            self._without[sentence] = self._without.get(sentence, 0) + is_missing
 
     def header(self, *, producer: str, attribution: str | None) -> Header:
         """The header for all conversations seen.
 
         Raises:
-            InputError: If there was none.
+            InputError: If they hold no call.
         """
-        if self._first is None:
-            raise InputError("the input holds no conversation")
+        if self._first is None or self._calls == 0:
+            raise InputError("the input holds no call")
         return Header(
             producer=producer,
             clock_scope="tree",
@@ -117,30 +119,21 @@ class WekaSurvey:
         )
 
     def _unknown(self) -> Iterator[str]:
-        yield (
-            "where messages end: prompts are cut at block boundaries, by the sizes of tools, system prompt and "
-            "answers that the source gives"
-        )
-        yield "what the tokens after the last block of a prompt are: they are not shared with any other prompt"
-        yield f"times of calls finer than {self._resolution_ns / 1e9:g} s"
-        yield "the time between conversations: each counts from its own start"
+        yield Unknown.CUTS_BY_SIZES
+        yield Unknown.TAILS
+        yield Unknown.RESOLUTION.format(f"{self._resolution_ns / NS_PER_S:g}")
+        yield Unknown.TIME_BETWEEN_TREES
         if self._first is not None and self._first.block_scope == "tree":
-            yield "whether two conversations share blocks: ids are local to a conversation"
-        yield "wire protocol, HTTP status, retries, and limits on the answer's length"
-        yield "how many tools a call used, and how long they ran"
+            yield Unknown.SHARING_BETWEEN_TREES
+        yield Unknown.WIRE
+        yield Unknown.TOOLS
         if self._with_children:
-            yield (
-                "which sub-agent started which: they are listed flat, and taken for children of the main agent; "
-                "start and join are derived from times"
-            )
+            yield Unknown.TREE_SHAPE
         if self._ends_given:
-            yield (
-                f"the start of sub-agents in {self._ends_given} of {self._with_children} conversations: the time "
-                "given is that of their result, the start is taken to be their duration earlier"
-            )
-        for name, count in self._without.items():
+            yield Unknown.STARTS.format(self._ends_given, self._with_children)
+        for sentence, count in self._without.items():
             if count:
-                yield f"{name} of {count} of {self._calls} calls"
+                yield sentence.format(count, self._calls)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,11 +14,9 @@ from aitrace.protocols.bodies import (
     expect_text,
     joined_texts,
     objects,
-    optional_flag,
-    optional_limit,
     optional_text,
     read_answer,
-    read_object,
+    read_request,
     result_text,
     sorted_json,
     text_part,
@@ -67,22 +65,9 @@ class AnthropicProtocol:
     path = "/v1/messages"
 
     def read_request(self, body: bytes) -> Request:
-        """The request in a body.
-
-        Raises:
-            MalformedRequestError: with the field and what was expected there.
-        """
-        value = read_object(body)
-        return Request(
-            model=expect_text(value.get("model"), "model"),
-            stream=optional_flag(value, "stream"),
-            max_output_tokens=optional_limit(value, "max_tokens"),
-            parts=tuple(_request_parts(value)),
-            body=value,
-        )
+        return read_request(body, _request_parts, "max_tokens")
 
     def write_request(self, spec: RequestSpec) -> bytes:
-        """The body that asks for this."""
         head = {"model": spec.model, "max_tokens": spec.max_output_tokens, "stream": spec.stream}
         prompt = {
             "tools": b"[" + b",".join(map(_written_tool, range(len(spec.tools)), spec.tools)) + b"]"
@@ -94,11 +79,6 @@ class AnthropicProtocol:
         return assemble(head, prompt, spec.extra)
 
     def read_reply(self, body: bytes) -> Reply:
-        """The answer in a body.
-
-        Raises:
-            MalformedResponseError: it is not of this protocol, or an error.
-        """
         value = read_answer(body, "content")
         content = [block for block in value["content"] if isinstance(block, dict)]
         tally = _UsageTally()
@@ -115,15 +95,12 @@ class AnthropicProtocol:
         )
 
     def open_stream(self) -> StreamReader:
-        """A reader for one streamed answer."""
         return AnthropicStreamReader()
 
     def read_error(self, body: bytes) -> str:
-        """Text of an error body."""
         return error_text(body)
 
     def write_error(self, status: int, message: str) -> bytes:
-        """Body of an error of this status."""
         kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
 

@@ -1,14 +1,20 @@
 """Pure: reading and writing of JSON bodies, as far as the wire protocols agree."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import orjson
 
-from aitrace.protocols.protocol import MalformedRequestError, MalformedResponseError, RequestPart, WirePart
+from aitrace.errors import shown
+from aitrace.protocols.protocol import (
+    MalformedRequestError,
+    MalformedResponseError,
+    Request,
+    RequestPart,
+    WirePart,
+)
 from aitrace.schema import Role, SegmentType
 
-_SHOWN_CHARS = 40
 _ERROR_CHARS = 200
 _OPENAI_ERRORS: dict[int, tuple[str, str | None]] = {
     401: ("authentication_error", "invalid_api_key"),
@@ -20,13 +26,26 @@ _OPENAI_ERRORS: dict[int, tuple[str, str | None]] = {
 }
 
 
-def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a request body."""
+def read_request(
+    body: bytes, read_parts: Callable[[dict[str, Any]], Iterable[RequestPart]], *limits: str
+) -> Request:
+    """The request in a body.
+
+    Args:
+        read_parts: Gives the prompt in the decoded body.
+        limits: Fields that bound the answer; the first that is set counts.
+    """
     try:
-        value = orjson.loads(body)
+        value = expect_object(orjson.loads(body), "body")
     except orjson.JSONDecodeError as error:
         raise MalformedRequestError(f"body: expected a JSON object, got {error}") from error
-    return expect_object(value, "body")
+    return Request(
+        model=expect_text(value.get("model"), "model"),
+        stream=_optional_flag(value, "stream"),
+        max_output_tokens=optional_limit(value, *limits),
+        parts=tuple(read_parts(value)),
+        body=value,
+    )
 
 
 def read_answer(body: bytes, member: str) -> dict[str, Any]:
@@ -36,43 +55,43 @@ def read_answer(body: bytes, member: str) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise MalformedResponseError(f"expected a JSON object, got {error}") from error
     if not isinstance(value, dict):
-        raise MalformedResponseError(f"expected a JSON object, got {_shown(value)}")
+        raise MalformedResponseError(f"expected a JSON object, got {shown(value)}")
     if value.get("error") is not None:
         raise MalformedResponseError(error_text(body))
     if not isinstance(value.get(member), list):
-        raise MalformedResponseError(f"{member}: expected a list, got {_shown(value.get(member))}")
+        raise MalformedResponseError(f"{member}: expected a list, got {shown(value.get(member))}")
     return value
 
 
 def expect_object(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise MalformedRequestError(f"{place}: expected an object, got {_shown(value)}")
+        raise MalformedRequestError(f"{place}: expected an object, got {shown(value)}")
     return cast("dict[str, Any]", value)
 
 
 def expect_list(value: Any, place: str) -> list[Any]:
     if not isinstance(value, list):
-        raise MalformedRequestError(f"{place}: expected a list, got {_shown(value)}")
+        raise MalformedRequestError(f"{place}: expected a list, got {shown(value)}")
     return value
 
 
 def expect_text(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise MalformedRequestError(f"{place}: expected a string, got {_shown(value)}")
+        raise MalformedRequestError(f"{place}: expected a string, got {shown(value)}")
     return value
 
 
 def expect_one_of(value: Any, allowed: Iterable[str], place: str) -> str:
     if not isinstance(value, str) or value not in allowed:
-        raise MalformedRequestError(f"{place}: expected one of {', '.join(allowed)}, got {_shown(value)}")
+        raise MalformedRequestError(f"{place}: expected one of {', '.join(allowed)}, got {shown(value)}")
     return value
 
 
-def optional_flag(body: Mapping[str, Any], name: str) -> bool:
+def _optional_flag(body: Mapping[str, Any], name: str) -> bool:
     """A boolean field; False if it is absent or null."""
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
-        raise MalformedRequestError(f"{name}: expected true or false, got {_shown(value)}")
+        raise MalformedRequestError(f"{name}: expected true or false, got {shown(value)}")
     return value is True
 
 
@@ -83,7 +102,7 @@ def optional_limit(body: Mapping[str, Any], *names: str) -> int | None:
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise MalformedRequestError(f"{name}: expected an integer of at least 0, got {_shown(value)}")
+            raise MalformedRequestError(f"{name}: expected an integer of at least 0, got {shown(value)}")
         return value
     return None
 
@@ -102,7 +121,7 @@ def blocks(content: Any, place: str) -> Iterator[tuple[dict[str, Any] | str, str
             yield content, place
         return
     if not isinstance(content, list):
-        raise MalformedRequestError(f"{place}: expected a string or a list, got {_shown(content)}")
+        raise MalformedRequestError(f"{place}: expected a string or a list, got {shown(content)}")
     for block, block_place in objects(content, place):
         expect_text(block.get("type"), f"{block_place}.type")
         yield block, block_place
@@ -227,8 +246,3 @@ def write_openai_error(status: int, message: str) -> bytes:
     other = ("server_error" if status >= 500 else "invalid_request_error", None)
     kind, code = _OPENAI_ERRORS.get(status, other)
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"

@@ -16,11 +16,9 @@ from aitrace.protocols.bodies import (
     expect_text,
     joined_texts,
     objects,
-    optional_flag,
-    optional_limit,
     optional_text,
     read_answer,
-    read_object,
+    read_request,
     result_text,
     sorted_json,
     text_part,
@@ -69,22 +67,9 @@ class ChatProtocol:
     path = "/v1/chat/completions"
 
     def read_request(self, body: bytes) -> Request:
-        """The request in a body.
-
-        Raises:
-            MalformedRequestError: with the field and what was expected there.
-        """
-        value = read_object(body)
-        return Request(
-            model=expect_text(value.get("model"), "model"),
-            stream=optional_flag(value, "stream"),
-            max_output_tokens=optional_limit(value, "max_completion_tokens", "max_tokens"),
-            parts=tuple(_request_parts(value)),
-            body=value,
-        )
+        return read_request(body, _request_parts, "max_completion_tokens", "max_tokens")
 
     def write_request(self, spec: RequestSpec) -> bytes:
-        """The body that asks for this."""
         head: dict[str, Any] = {
             "model": spec.model,
             "max_tokens": spec.max_output_tokens,
@@ -103,11 +88,6 @@ class ChatProtocol:
         return assemble(head, prompt, spec.extra)
 
     def read_reply(self, body: bytes) -> Reply:
-        """The answer in a body.
-
-        Raises:
-            MalformedResponseError: it is not of this protocol, or an error.
-        """
         value = read_answer(body, "choices")
         choices = [choice for choice in value["choices"] if isinstance(choice, dict)]
         message = choices[0].get("message") if choices else None
@@ -127,15 +107,12 @@ class ChatProtocol:
         )
 
     def open_stream(self) -> StreamReader:
-        """A reader for one streamed answer."""
         return ChatStreamReader()
 
     def read_error(self, body: bytes) -> str:
-        """Text of an error body."""
         return error_text(body)
 
     def write_error(self, status: int, message: str) -> bytes:
-        """Body of an error of this status."""
         return write_openai_error(status, message)
 
 

@@ -142,16 +142,28 @@ class WireProtocol(Protocol):
     """Path of generation requests below the base URL (`/v1/messages`)."""
 
     def read_request(self, body: bytes) -> Request:
-        """Raises: MalformedRequestError."""
+        """The request in a body.
+
+        Raises:
+            MalformedRequestError: with the field and what was expected there.
+        """
         ...
 
-    def write_request(self, spec: RequestSpec) -> bytes: ...
+    def write_request(self, spec: RequestSpec) -> bytes:
+        """The body that asks for this."""
+        ...
 
     def read_reply(self, body: bytes) -> Reply:
-        """Raises: MalformedResponseError."""
+        """The answer in a body.
+
+        Raises:
+            MalformedResponseError: it is not of this protocol, or an error.
+        """
         ...
 
-    def open_stream(self) -> StreamReader: ...
+    def open_stream(self) -> StreamReader:
+        """A reader for one streamed answer."""
+        ...
 
     def read_error(self, body: bytes) -> str:
         """Text of an error body; the start of the body itself if it is not in the protocol's shape."""

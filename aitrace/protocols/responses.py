@@ -14,11 +14,9 @@ from aitrace.protocols.bodies import (
     expect_text,
     joined_texts,
     objects,
-    optional_flag,
-    optional_limit,
     optional_text,
     read_answer,
-    read_object,
+    read_request,
     result_text,
     sorted_json,
     text_part,
@@ -85,17 +83,9 @@ class ResponsesProtocol:
         Raises:
             MalformedRequestError: with the field and what was expected there.
         """
-        value = read_object(body)
-        return Request(
-            model=expect_text(value.get("model"), "model"),
-            stream=optional_flag(value, "stream"),
-            max_output_tokens=optional_limit(value, "max_output_tokens"),
-            parts=tuple(_request_parts(value)),
-            body=value,
-        )
+        return read_request(body, _request_parts, "max_output_tokens")
 
     def write_request(self, spec: RequestSpec) -> bytes:
-        """The body that asks for this."""
         head = {
             "model": spec.model,
             "max_output_tokens": spec.max_output_tokens,
@@ -114,11 +104,6 @@ class ResponsesProtocol:
         return assemble(head, prompt, spec.extra)
 
     def read_reply(self, body: bytes) -> Reply:
-        """The answer in a body.
-
-        Raises:
-            MalformedResponseError: it is not of this protocol, or an error.
-        """
         value = read_answer(body, "output")
         if value.get("status") == "failed":
             raise MalformedResponseError("status: expected an answer, got 'failed'")
@@ -133,15 +118,12 @@ class ResponsesProtocol:
         )
 
     def open_stream(self) -> StreamReader:
-        """A reader for one streamed answer."""
         return ResponsesStreamReader()
 
     def read_error(self, body: bytes) -> str:
-        """Text of an error body."""
         return error_text(body)
 
     def write_error(self, status: int, message: str) -> bytes:
-        """Body of an error of this status."""
         return write_openai_error(status, message)
 
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import orjson
@@ -12,6 +13,7 @@ from aitrace.schema import Usage
 from aitrace.sse import SseEvent
 
 DONE = b"[DONE]"
+_COUNTERS = tuple(field.name for field in fields(Usage))
 
 
 class ShapeError(Exception):
@@ -125,15 +127,5 @@ def count(owner: Any, *names: str) -> int | None:
 
 def newer_usage(old: Usage, new: Usage) -> Usage:
     """Each counter's latest report; a counter that the new report lacks keeps its old one."""
-    return Usage(
-        input_tokens=_newer(old.input_tokens, new.input_tokens),
-        cache_read_tokens=_newer(old.cache_read_tokens, new.cache_read_tokens),
-        cache_write_5m_tokens=_newer(old.cache_write_5m_tokens, new.cache_write_5m_tokens),
-        cache_write_1h_tokens=_newer(old.cache_write_1h_tokens, new.cache_write_1h_tokens),
-        output_tokens=_newer(old.output_tokens, new.output_tokens),
-        reasoning_tokens=_newer(old.reasoning_tokens, new.reasoning_tokens),
-    )
-
-
-def _newer(old: int | None, new: int | None) -> int | None:
-    return old if new is None else new
+    reports = {name: getattr(new, name) for name in _COUNTERS}
+    return replace(old, **{name: tokens for name, tokens in reports.items() if tokens is not None})

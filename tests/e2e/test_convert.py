@@ -1,8 +1,11 @@
 """`aitrace convert` and `aitrace inspect` on files."""
 
 import gzip
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from click.testing import CliRunner
 
 from aitrace.cli import main
 from aitrace.schema import Dependency, Outcome
-from aitrace.store import iter_lines, read_trace, write_trace
+from aitrace.store import TraceReader, read_trace, write_trace
 from aitrace.testing import TraceBuilder
 
 ROOT = Path(__file__).parents[2]
@@ -132,6 +135,16 @@ def test_an_existing_trace_is_kept_unless_forced(tmp_path):
         (gzip.compress(ONE)[:-8] + bytes(8), r"in\.json: cannot be read: "),
         (b'{"kind": "header"}', r"in\.json: not a known trace format"),
         (b"[]", r"in\.json: not a known trace format"),
+        (b"\x89PNG\r\n\x1a\n", r"in\.json: holds neither a JSON object nor a list"),
+        (b'{"block_size": 64, "requests": []}', r"the input holds no call"),
+        (
+            b'{"block_size": 64, "requests": [{"t": 1e300, "in": 1}]}',
+            r"in\.json: requests\[0\]: 't' is 1e\+300, expected a number from 0 to",
+        ),
+        (
+            b'{"block_size": 64, "requests": [{"t": 0, "in": 1e20}]}',
+            r"in\.json: requests\[0\]: 'in' is 1\d+, expected a whole number from 0 to",
+        ),
         (b'{"block_size": 64, "requests": [{"t": 0}]}', r"in\.json: requests\[0\]: 'in' is None"),
         (
             b'{"block_size": 64, "requests": []}\n{"block_size": 32, "requests": []}',
@@ -144,6 +157,81 @@ def test_bad_input_gives_the_place_and_leaves_nothing_behind(tmp_path, data, pla
     assert result.exit_code == 3
     assert re.search(f"^Error: .*{place}", result.stderr)
     assert [path.name for path in tmp_path.iterdir()] == ["in.json"]
+
+
+@pytest.mark.parametrize("text", ["", " ", "two\nlines", "\x1b[31mred", "a" * 201])
+def test_an_attribution_is_one_line_of_bounded_length(tmp_path, text):
+    result = convert(tmp_path, ONE, "--attribution", text)
+    assert (result.exit_code, "--attribution" in result.stderr) == (2, True)
+    assert not (tmp_path / "out.aitrace").exists()
+
+
+@pytest.mark.parametrize("text", ["Ann Example & Söhne, CC-BY-4.0 <ann@example.org>", "a" * 200])
+def test_any_attribution_that_convert_takes_is_shown_by_the_proof(tmp_path, text):
+    convert(tmp_path, ONE, "--attribution", text)
+    result = run("check", tmp_path / "out.aitrace", "--no-text")
+    assert result.exit_code == 0
+    assert result.stdout.endswith(f"as written by whoever converted it:\n  {text}\n")
+    facts = orjson.loads(run("check", tmp_path / "out.aitrace", "--no-text", "--json").stdout)
+    assert (facts["no_text"], facts["attribution"]) == (True, text)
+
+
+def test_a_dash_as_output_is_stdout(tmp_path):
+    convert(tmp_path, ONE)
+    result = run("convert", tmp_path / "in.json", "-o", "-")
+    assert (result.exit_code, result.stdout_bytes) == (0, (tmp_path / "out.aitrace").read_bytes())
+    assert result.stderr.startswith("stdout: 2 calls in ")
+
+
+def test_an_input_is_not_replaced_by_its_trace(tmp_path):
+    source = tmp_path / "in.json"
+    source.write_bytes(ONE)
+    result = run("convert", source, "-o", source, "--force")
+    assert (result.exit_code, "in.json: is also an input" in result.stderr) == (2, True)
+    assert source.read_bytes() == ONE
+
+
+def test_what_is_no_file_is_not_replaced_by_a_trace(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "in.json").write_bytes(ONE)
+    result = run("convert", tmp_path / "in.json", "-o", pipe, "--force")
+    assert (result.exit_code, "pipe: is no regular file" in result.stderr) == (2, True)
+    assert pipe.is_fifo()
+
+
+def test_a_long_tail_costs_no_memory(tmp_path):
+    document = {"block_size": 64, "requests": [{"t": 0, "in": 10**12, "hash_ids": [1]}]}
+    assert convert(tmp_path, orjson.dumps(document)).exit_code == 0
+    [block, tail] = read_trace(tmp_path / "out.aitrace").segments
+    assert block.blocks == ((0, 1),)
+    assert tail.blocks == ((1, 10**12 // 64 - 1),)
+
+
+def test_a_full_disk_is_told_in_one_sentence(tmp_path):
+    """Of a program with a limit on the size of its files, which the kernel reports as it does a full disk."""
+    command = f"ulimit -f 1; exec {sys.executable} -m aitrace convert {MOONCAKE}/conversation_600.jsonl.zst -o out.aitrace"
+    result = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (
+        2,
+        "Error: out.aitrace: cannot be written: File too large\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs a device that is always full")
+@pytest.mark.parametrize("command", ["inspect", "check", "inspect --json"])
+def test_output_that_cannot_be_written_is_told_in_one_sentence(command):
+    line = f"{sys.executable} -m aitrace {command} {ROOT}/examples/claude-code.aitrace > /dev/full"
+    result = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr == "Error: output: cannot be written: No space left on device\n"
+
+
+def test_a_reader_who_leaves_is_no_failure():
+    line = f"{sys.executable} -m aitrace inspect {ROOT}/examples/claude-code.aitrace --limit 0; echo $? >&2"
+    result = subprocess.run(["sh", "-c", f"({line}) | true"], capture_output=True, text=True, check=False)
+    assert result.stderr == "0\n"
 
 
 def test_a_format_that_is_named_is_not_guessed(tmp_path):
@@ -223,8 +311,9 @@ def test_inspect_json_has_every_tree_and_its_version():
     assert facts["file"] == {
         "lines": 1 + 9 + 287 + 93 + 1,
         "bytes_lost": 0,
-        "lines_lost_at_least": 0,
+        "lines_lost": 0,
         "clean_end": True,
+        "damage": None,
     }
 
 
@@ -239,6 +328,21 @@ def test_inspect_reports_the_loss_of_a_cut_file(tmp_path):
     cut.write_bytes(b"".join(lines[:-1]))
     result = run("inspect", cut)
     assert (result.exit_code, "has no footer" in result.stderr) == (1, True)
+
+
+def test_inspect_shows_what_is_good_of_a_damaged_file(tmp_path):
+    lines = zstandard.decompress((ROOT / "examples" / "claude-code.aitrace").read_bytes()).splitlines(
+        keepends=True
+    )
+    damaged = tmp_path / "damaged.aitrace"
+    damaged.write_bytes(b"".join([*lines[:200], b"{\n", *lines[201:]]))
+    result = run("inspect", damaged, "--json")
+    facts = orjson.loads(result.stdout)
+    good = sum(b'"kind":"call"' in line for line in lines[:200])
+    assert (result.exit_code, facts["calls"], facts["dropped_calls"]) == (1, good, None)
+    assert (facts["file"]["lines"], facts["file"]["lines_lost"]) == (200, len(lines) - 200)
+    assert facts["file"]["damage"] in result.stderr
+    assert f"Hint: shown are the 200 whole lines before it, {len(lines) - 200} lines" in result.stderr
 
 
 def test_inspect_names_failures_drops_and_unknown_waits(tmp_path):
@@ -283,7 +387,7 @@ def test_the_example_is_what_its_command_makes(tmp_path, monkeypatch):
     shipped = words[output]
     words[output] = str(tmp_path / "again.aitrace")
     assert run(*words).exit_code == 0
-    header, *lines = iter_lines(tmp_path / "again.aitrace")
-    shipped_header, *shipped_lines = iter_lines(shipped)
+    header, *lines = [line for _, line in TraceReader(tmp_path / "again.aitrace")]
+    shipped_header, *shipped_lines = [line for _, line in TraceReader(shipped)]
     assert lines == shipped_lines
     assert replace(header, producer="") == replace(shipped_header, producer="")

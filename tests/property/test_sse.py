@@ -34,7 +34,7 @@ def cut(data, cuts):
 def read(chunks):
     parser = SseParser()
     events = [event for chunk in chunks for event in parser.feed(chunk)]
-    events += parser.close()
+    parser.close()
     return events, parser.leftover, parser.comments, parser.unparsed_lines, parser.unparsed_sample
 
 

@@ -205,7 +205,7 @@ def test_empty_texts_are_no_parts():
         ({"system": 3}, "system: expected a string or a list, got 3"),
         ({"tools": {}}, "tools: expected a list, got {}"),
         ({"tools": [3]}, "tools[0]: expected an object, got 3"),
-        ({"model": ["x" * 100]}, "model: expected a string, got ['" + "x" * 38 + "…"),
+        ({"model": ["x" * 100]}, "model: expected a string, got ['" + "x" * 58 + "…"),
     ],
 )  # fmt: skip
 def test_a_malformed_body_is_told_with_the_place(fields, text):

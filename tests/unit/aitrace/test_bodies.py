@@ -95,4 +95,4 @@ def test_content_is_a_string_or_typed_blocks():
 def test_long_wrong_values_are_shown_in_part():
     with pytest.raises(MalformedRequestError) as caught:
         expect_one_of("x" * 500, ("a", "b"), "role")
-    assert len(str(caught.value)) < 90
+    assert len(str(caught.value)) < 100

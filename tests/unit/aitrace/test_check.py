@@ -49,6 +49,7 @@ def test_the_shape_of_the_json_is_stable(tmp_path):
         "bytes_lost": 8,
         "clean_end": False,
         "no_text": None,
+        "attribution": None,
         "findings": [
             {
                 "severity": "warning",
@@ -114,6 +115,17 @@ def test_text_is_found(tmp_path):
 def test_a_cut_end_cannot_be_cleared_of_text(tmp_path):
     code, found = findings(tmp_path, b"".join(ROWS) + b'{"text":"fix the bu', "--no-text")
     assert (3, [(len(ROWS), "cut-tail"), (len(ROWS), "text")]) == (code, found)
+
+
+def test_a_frame_that_is_cut_between_two_lines_cannot_be_cleared_of_text(tmp_path):
+    """No byte of a line is lost, but the rest of the frame holds what no reader can see."""
+    compressor = zstandard.ZstdCompressor().compressobj()
+    data = compressor.compress(b"".join(ROWS)) + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    compressor.compress(b'{"text":"fix the bug"}\n' * 9)
+    hidden = compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)[:-1]
+    result = run(tmp_path, data + hidden, "--no-text", "--json")
+    facts = orjson.loads(result.stdout)
+    assert (result.exit_code, facts["no_text"], facts["bytes_lost"]) == (3, False, 0)
 
 
 def test_what_lies_behind_damage_cannot_be_cleared_of_text(tmp_path):

@@ -1,6 +1,6 @@
 import pytest
 
-from aitrace.errors import AitraceError, EndpointError, InputError, UsageError
+from aitrace.errors import AitraceError, EndpointError, InputError, UsageError, shown
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,8 @@ def test_a_hint_is_apart_from_the_sentence():
 
 def test_without_a_next_step_there_is_no_hint():
     assert UsageError("what is wrong").hint is None
+
+
+def test_a_bad_value_is_shown_up_to_a_bound():
+    assert [shown(None), shown("a"), shown([1, "b"])] == ["None", "'a'", "[1, 'b']"]
+    assert shown("x" * 1000) == "'" + "x" * 59 + "…"

@@ -20,7 +20,7 @@ def test_counts_and_sums_are_those_of_the_calls():
     assert (inspection.calls, inspection.sessions, len(inspection.trees)) == (6, 2, 2)
     assert inspection.prompt_sizes.total == 2 * (1200 + 1600 + 2000) == inspection.input_tokens
     assert (inspection.output_tokens, inspection.models) == (600, {"model-a": 6})
-    assert (inspection.clean_end, inspection.dropped_calls, inspection.calls_by_error) == (True, 0, {})
+    assert (inspection.dropped_calls, inspection.calls_by_error) == (0, {})
 
 
 def test_an_empty_trace_has_no_numbers_rather_than_zeros():
@@ -29,9 +29,9 @@ def test_an_empty_trace_has_no_numbers_rather_than_zeros():
     assert (inspection.blocks, inspection.sharing.prompt_units) == (0, 0)
 
 
-def test_a_trace_without_a_footer_has_no_clean_end():
+def test_without_a_footer_dropped_calls_are_not_known():
     inspection = inspect_trace(replace(make_trace(), footer=None))
-    assert (inspection.clean_end, inspection.dropped_calls) == (False, None)
+    assert inspection.dropped_calls is None
 
 
 def test_failed_calls_are_counted_by_kind():

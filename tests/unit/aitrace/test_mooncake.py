@@ -154,7 +154,7 @@ def test_what_is_no_request_is_refused_with_its_place(document):
 
 
 def test_an_empty_trace_is_refused():
-    with pytest.raises(InputError, match="holds no request"):
+    with pytest.raises(InputError, match="holds no call"):
         header_for([], block_size=512, producer="test", attribution=None)
 
 

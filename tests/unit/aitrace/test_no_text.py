@@ -6,6 +6,7 @@ import pytest
 
 from aitrace import no_text
 from aitrace.codec import KINDS, _plan, encode_line
+from aitrace.formats.unknowns import Unknown
 from aitrace.no_text import find_text
 from aitrace.testing import make_trace
 
@@ -45,7 +46,11 @@ def test_a_built_trace_holds_no_text():
     [
         ("header", {"producer": "aitrace 0.1.dev3+g1234", "source": "claude-code", "privacy": "hash"}),
         ("header", {"attribution": "Mooncake, Apache License 2.0"}),
-        ("header", {"unknown": ["when calls end, and wire protocol", "times of calls finer than 1e-06 s"]}),
+        ("header", {"attribution": "Ann Example & Söhne, see <https://example.org>"}),
+        (
+            "header",
+            {"unknown": [Unknown.WIRE, "times of calls finer than 1e-06 s", "end of 17 of 1259 calls"]},
+        ),
         ("header", {"normalised": ["claude-code/billing-block@1", "signatures"]}),
         ("header", {"clock_scope": "tree", "block_scope": "tree"}),
         ("session", {"harness": "claude-code", "agent": "Explore", "label": "trace_0015"}),
@@ -70,11 +75,14 @@ def test_known_words_and_narrow_patterns_are_allowed(kind, changes):
     [
         ("header", {"producer": "written by Ann Example"}, "header.producer"),
         ("header", {"source": "/home/ann/traces"}, "header.source"),
-        ("header", {"attribution": "Ann Example's private prompts"}, "header.attribution"),
         ("header", {"attribution": ""}, "header.attribution"),
-        ("header", {"attribution": "the " * 81}, "header.attribution"),
-        ("header", {"attribution": "when calls end\n"}, "header.attribution"),
-        ("header", {"unknown": ["times", "the password is hunter2"]}, "header.unknown.1"),
+        ("header", {"attribution": " "}, "header.attribution"),
+        ("header", {"attribution": "a" * 201}, "header.attribution"),
+        ("header", {"attribution": "the first line\nand a second one"}, "header.attribution"),
+        ("header", {"unknown": [Unknown.WIRE + " of Ann"]}, "header.unknown.0"),
+        ("header", {"unknown": ["end of seventeen of 1259 calls"]}, "header.unknown.0"),
+        ("header", {"unknown": ["end of " + "7" * 50 + " of 1259 calls"]}, "header.unknown.0"),
+        ("header", {"unknown": ["end of 1 of 2 calls", "the password is hunter2"]}, "header.unknown.1"),
         ("header", {"normalised": ["please fix the bug in billing"]}, "header.normalised.0"),
         ("session", {"harness": "Ann's harness"}, "session.harness"),
         ("session", {"agent": "acme-payroll-reviewer"}, "session.agent"),
@@ -115,7 +123,7 @@ def test_any_other_string_is_a_finding(kind, changes, path):
         ("call", {"after": [[[[]]]]}, "call.after.0: is a list where none belongs"),
         ("session", {"id": []}, "session.id: is a list where none belongs"),
         ("header", {"privacy": "content"}, "header.privacy: says that segments carry their text"),
-        ("session", {"x" * 90: 1}, f"session.'{'x' * 37}...': is an unknown field"),
+        ("session", {"x" * 90: 1}, f"session.'{'x' * 59}…: is an unknown field"),
     ],
 )
 def test_names_of_fields_are_looked_at_too(kind, changes, message):

@@ -29,7 +29,8 @@ EVENTS = [
 def read(chunks):
     parser = SseParser()
     events = [event for chunk in chunks for event in parser.feed(chunk)]
-    return events + parser.close(), parser
+    parser.close()
+    return events, parser
 
 
 def pairs(events):

@@ -19,7 +19,6 @@ from aitrace.store import (
     DamagedTraceError,
     TraceReader,
     TraceWriter,
-    iter_lines,
     read_trace,
     read_trace_reported,
     write_trace,
@@ -45,6 +44,10 @@ def frames(*parts):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "x.aitrace"
+
+
+def iter_lines(path):
+    return (line for _, line in TraceReader(path))
 
 
 def written(path, data):
@@ -109,13 +112,8 @@ def test_a_file_larger_than_one_read_is_read(path, monkeypatch):
 def test_the_end_is_reported_as_clean(path):
     write_trace(path, TRACE)
     report = read_trace_reported(path)[1]
-    assert (len(LINES), 0, 0, False, True) == (
-        report.lines,
-        report.bytes_lost,
-        report.lines_lost_at_least,
-        report.cut,
-        report.clean_end,
-    )
+    assert (len(LINES), 0, False, True) == (report.lines, report.bytes_lost, report.cut, report.clean_end)
+    assert (report.damage, report.lines_lost) == (None, 0)
 
 
 def test_a_missing_footer_is_reported(path):
@@ -225,7 +223,7 @@ def test_a_damaged_line_names_its_place_and_the_next_step(path):
         read_trace(
             written(path, b"".join(rows[:3]) + rows[3].replace(b"1000", b'"big"') + b"".join(rows[4:]))
         )
-    assert f"aitrace check {path} shows how far it is good" == error.value.hint
+    assert f"aitrace check {path} lists what is wrong" == error.value.hint
 
 
 @pytest.mark.parametrize(
@@ -262,6 +260,66 @@ def test_a_missing_file_is_told_in_one_sentence(path, tmp_path):
 def test_a_newer_version_is_refused(path):
     with pytest.raises(InputError, match=r"x.aitrace:1: written by a newer aitrace"):
         read_trace(written(path, PLAIN.replace(b'"version":1', b'"version":99')))
+
+
+FIRST_CALL = LINES.index(TRACE.calls[0])
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"{\n", "not JSON"),
+        (encode_line(make_call(9)), "call.id: expected 1, got 9"),
+        (encode_line(TRACE.header), "a second header"),
+    ],
+)
+def test_a_damaged_trace_is_reported_as_far_as_it_is_good(bad, reason, path):
+    rows = PLAIN.splitlines(keepends=True)
+    good = FIRST_CALL + 1
+    trace, report = read_trace_reported(written(path, b"".join([*rows[:good], bad, *rows[good:]])))
+    assert (TRACE.calls[:1], None, good) == (trace.calls, trace.footer, report.lines)
+    assert (len(rows) - good + 1, 0) == (report.lines_lost, report.bytes_lost)
+    assert f"{path}:{good + 1}: {reason}" in str(report.damage)
+
+
+def test_a_damaged_frame_gives_none_of_its_lines(path):
+    """What a frame says before its checksum is compared may be wrong and still look right."""
+    rows = PLAIN.splitlines(keepends=True)
+    good = b"".join(rows[: FIRST_CALL + 1])
+    with TraceWriter(path) as writer:
+        for line in LINES[:-1]:
+            writer.write(line)
+    sealed = bytearray(path.read_bytes())
+    sealed[-30] ^= 4
+    trace, report = read_trace_reported(written(path, frames(good) + sealed + frames(b"x")))
+    assert (TRACE.calls[:1], FIRST_CALL + 1) == (trace.calls, report.lines)
+    assert (0, len(sealed) + len(frames(b"x"))) == (report.lines_lost, report.bytes_lost)
+    assert (report.cut, report.clean_end) == (False, False)
+
+
+def test_a_damaged_trace_is_not_loaded_and_the_way_to_its_good_part_is_told(path):
+    rows = PLAIN.splitlines(keepends=True)
+    written(path, b"".join([*rows[: FIRST_CALL + 1], b"{\n", *rows[FIRST_CALL + 1 :]]))
+    with pytest.raises(InputError, match=rf":{FIRST_CALL + 2}: not JSON") as error:
+        read_trace(path)
+    assert f"aitrace inspect {path} shows what is good before it" in error.value.hint
+
+
+def test_a_header_that_lacks_a_field_leads_to_the_page_that_lists_them(path):
+    with pytest.raises(InputError, match=r"x.aitrace:1: header.unit: missing$") as error:
+        read_trace(written(path, b'{"kind":"header","version":1,"producer":"me","block_size":64}\n'))
+    assert "docs/format.md" in error.value.hint
+
+
+def test_a_trace_damaged_before_its_first_call_is_refused(path):
+    with pytest.raises(InputError, match=r"x.aitrace:3: not JSON"):
+        read_trace_reported(written(path, b"".join(PLAIN.splitlines(keepends=True)[:2]) + b"{\n" + PLAIN))
+
+
+def test_zeros_that_begin_at_a_read_boundary_are_a_cut_tail(path, monkeypatch):
+    data = frames(PLAIN) + frames(PLAIN)[:80]
+    monkeypatch.setattr("aitrace.store._READ_BYTES", len(data) + 10)
+    assert read_trace_reported(written(path, data + bytes(4096)))[1].cut
 
 
 @pytest.mark.parametrize(
@@ -323,6 +381,17 @@ class TestTraceWriter:
     def test_an_exception_leaves_nothing_behind(self, path):
         with pytest.raises(RuntimeError), TraceWriter(path) as writer:
             break_off(writer, LINES[:1])
+        assert list(path.parent.iterdir()) == []
+
+    def test_a_disk_that_is_full_at_the_end_leaves_nothing_behind(self, path, monkeypatch):
+        """All lines of a small trace are written at its end."""
+
+        def write(descriptor, data):
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+        monkeypatch.setattr(os, "write", write)
+        with pytest.raises(OSError, match="no space"):
+            write_trace(path, TRACE)
         assert list(path.parent.iterdir()) == []
 
     def test_an_exception_before_the_first_line_leaves_nothing_behind(self, path):

@@ -73,20 +73,23 @@ def test_the_scope_of_block_ids_is_local_unless_told():
     ("document", "text"),
     [
         ([], "f: expected an object with 'requests', got list"),
-        ({"requests": []}, "f: 'block_size' is None, expected a whole number from 0"),
+        ({"requests": []}, "f: 'block_size' is None, expected a whole number from 0 to 1099511627776"),
         (conversation(block_size=0), "f: 'block_size' is 0, expected the tokens of a block"),
         (conversation(hash_id_scope="both"), "f: 'hash_id_scope' is 'both', expected 'local' or 'global'"),
         ({"block_size": 64, "requests": {}}, "f: 'requests' is dict, expected a list"),
         (conversation(3), "f: requests[0]: expected an object, got int"),
-        (conversation({"in": 1}), "f: requests[0]: 't' is None, expected a number from 0"),
-        (conversation({"t": 1}), "f: requests[0]: 'in' is None, expected a whole number from 0"),
+        (conversation({"in": 1}), "f: requests[0]: 't' is None, expected a number from 0 to 4611686018"),
+        (
+            conversation({"t": 1}),
+            "f: requests[0]: 'in' is None, expected a whole number from 0 to 1099511627776",
+        ),
         (
             conversation({"t": 1, "in": 1, "input_types": "text"}),
             "f: requests[0]: 'input_types' is 'text', expected a list of words",
         ),
         (
             conversation({"t": 1, "in": 1, "api_time": "x"}),
-            "f: requests[0]: 'api_time' is 'x', expected a number from 0",
+            "f: requests[0]: 'api_time' is 'x', expected a number from 0 to 4611686018",
         ),
         (
             conversation({"t": 1, "type": "subagent", "requests": [{"type": "subagent"}]}),

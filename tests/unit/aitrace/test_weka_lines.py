@@ -276,13 +276,17 @@ def test_conversations_that_cannot_share_a_header_are_refused():
         converted(conversation(), conversation(block_size=16))
     with pytest.raises(InputError, match="f1: 'hash_id_scope' differs from that of f0"):
         converted(conversation(), conversation(hash_id_scope="global"))
-    with pytest.raises(InputError, match="holds no conversation"):
-        converted()
+
+
+@pytest.mark.parametrize("documents", [(), (conversation(),), (conversation(), conversation())])
+def test_input_without_a_call_is_refused(documents):
+    with pytest.raises(InputError, match="the input holds no call"):
+        converted(*documents)
 
 
 def test_a_conversation_without_calls_gives_no_lines():
-    trace, summary = converted(conversation())
-    assert (trace.sessions, trace.calls, summary.trees) == ((), (), 0)
+    trace, summary = converted(conversation(), conversation(row(0, 20, [1, 2])))
+    assert (len(trace.sessions), len(trace.calls), summary.trees) == (1, 1, 1)
 
 
 def test_the_header_says_what_the_source_could_not_tell():
