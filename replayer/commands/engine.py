@@ -5,15 +5,16 @@ import ipaddress
 import signal
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import nullcontext
+from io import FileIO
 from pathlib import Path
 from typing import Any, cast
 
 import click
 from uvloop import new_event_loop
 
+from aitrace.errors import EXIT_IN_DOUBT, UsageError
 from aitrace.units import NS_PER_MS
-from replayer.engine.log import RecordLog
 from replayer.engine.options import (
     FAULT_FORMS,
     MAX_BODY_BYTES,
@@ -23,7 +24,7 @@ from replayer.engine.options import (
     check_options,
     parse_fault,
 )
-from replayer.engine.record import EngineRecord
+from replayer.engine.record import EngineRecord, line_from_record
 from replayer.engine.server import serve
 
 _DEFAULTS = EngineOptions()
@@ -47,6 +48,16 @@ def _rate(text: str) -> float | None:
         return float(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is neither a number nor `unlimited`") from error
+
+
+def _ns_from_ms(text: str) -> int:
+    try:
+        step_ns = round(float(text) * NS_PER_MS)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{text!r} is no number of milliseconds") from error
+    if step_ns < 0:
+        raise click.BadParameter(f"{text!r} is below 0")
+    return step_ns
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -73,6 +84,7 @@ def _range(text: str) -> tuple[int, int]:
 )
 @click.option(
     "--prefill-rate",
+    "prefill_tokens_per_s",
     type=_rate,
     default=f"{_DEFAULTS.prefill_tokens_per_s:g}",
     metavar="TOKENS/S",
@@ -80,6 +92,7 @@ def _range(text: str) -> tuple[int, int]:
 )
 @click.option(
     "--decode-rate",
+    "decode_tokens_per_s",
     type=_rate,
     default=f"{_DEFAULTS.decode_tokens_per_s:g}",
     metavar="TOKENS/S",
@@ -100,12 +113,13 @@ def _range(text: str) -> tuple[int, int]:
     help="Status for a request that finds the queue full.",
 )
 @click.option(
-    "--retry-after", type=click.FloatRange(min=0), metavar="SECONDS", help="`Retry-After` to send with it."
+    "--retry-after", "retry_after_s", type=float, metavar="SECONDS", help="`Retry-After` to send with it."
 )
 @click.option(
     "--step",
-    type=click.FloatRange(min=0),
-    default=_DEFAULTS.step_ns / NS_PER_MS,
+    "step_ns",
+    type=_ns_from_ms,
+    default=f"{_DEFAULTS.step_ns / NS_PER_MS:g}",
     metavar="MS",
     help="Tokens of one request due within a step are sent as one event.",
 )
@@ -118,20 +132,31 @@ def _range(text: str) -> tuple[int, int]:
 )
 @click.option(
     "--reasoning",
+    "reasoning_tokens",
     default=_DEFAULTS.reasoning_tokens,
     metavar="TOKENS",
     help="Reasoning at the start of each answer.",
 )
 @click.option(
-    "--tool-call", is_flag=True, help="End answers with a tool call where the request offers tools."
+    "--tool-call",
+    is_flag=True,
+    help="End answers with a tool call where the request offers tools and brings no result of one.",
 )
 @click.option("--seed", default=_DEFAULTS.seed, metavar="NUMBER", help="Decides answers, ids and faults.")
-@click.option("--fault", metavar="FAULT", help=f"Fault for some requests: {FAULT_FORMS}.")
+@click.option("--fault", type=parse_fault, metavar="FAULT", help=f"Fault for some requests: {FAULT_FORMS}.")
 @click.option(
-    "--fault-rate", default=0.0, metavar="RATIO", help="Share of requests that the fault strikes, 0-1."
+    "--fault-rate",
+    "fault_ratio",
+    default=0.0,
+    metavar="RATIO",
+    help="Share of requests that the fault strikes, 0-1.",
 )
 @click.option(
-    "--max-body", default=MAX_BODY_BYTES, metavar="BYTES", help="Largest request body; above it: 413."
+    "--max-body",
+    "max_body_bytes",
+    default=MAX_BODY_BYTES,
+    metavar="BYTES",
+    help="Largest request body; above it: 413.",
 )
 @click.option(
     "--log",
@@ -139,7 +164,7 @@ def _range(text: str) -> tuple[int, int]:
     type=click.Path(path_type=Path, dir_okay=False),
     help="File for one JSON line per request.",
 )
-def engine(*, log_path: Path | None, **values: Any) -> None:
+def engine(*, log_path: Path | None, refuse: str, **values: Any) -> None:
     """Serve the three protocols from a simulated engine on loopback.
 
     HTTP, prefix cache and queue are real, computing is simulated at the given rates. Nothing but loopback is
@@ -149,41 +174,26 @@ def engine(*, log_path: Path | None, **values: Any) -> None:
     Example:
       aitrace engine --port 8000 --cache-blocks 20000 --batch 8 --queue 16 --refuse 429 --retry-after 2
     """
-    options = _options_from_values(values)
+    options = EngineOptions(refuse=cast("RefusalStatus", int(refuse)), **values)
     check_options(options)
     if not _is_loopback(options.host):
         click.echo(f"note: {options.host} can be reached from other machines, without a key", err=True)
     summary = _Summary()
-    with ExitStack() as stack:
-        log = None if log_path is None else stack.enter_context(RecordLog(log_path))
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_run(options, summary, log))
+    opened = nullcontext() if log_path is None else _opened(log_path)
+    with opened as log, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_run(options, summary, log))
     click.echo(summary.text(), err=True)
+    if summary.lost_lines:
+        click.echo(f"{summary.lost_lines} of them are not in the log: {summary.loss}", err=True)
+        sys.exit(EXIT_IN_DOUBT)
 
 
-def _options_from_values(values: dict[str, Any]) -> EngineOptions:
-    fault = values["fault"]
-    return EngineOptions(
-        host=values["host"],
-        port=values["port"],
-        model=values["model"],
-        block_size=values["block_size"],
-        cache_blocks=values["cache_blocks"],
-        prefill_tokens_per_s=values["prefill_rate"],
-        decode_tokens_per_s=values["decode_rate"],
-        batch=values["batch"],
-        queue=values["queue"],
-        refuse=cast("RefusalStatus", int(values["refuse"])),
-        retry_after_s=values["retry_after"],
-        step_ns=round(values["step"] * NS_PER_MS),
-        answer_tokens=values["answer_tokens"],
-        reasoning_tokens=values["reasoning"],
-        tool_call=values["tool_call"],
-        seed=values["seed"],
-        fault=None if fault is None else parse_fault(fault),
-        fault_ratio=values["fault_rate"],
-        max_body_bytes=values["max_body"],
-    )
+def _opened(path: Path) -> FileIO:
+    """The log's file, begun anew. Without a buffer: what was written survives the engine."""
+    try:
+        return path.open("wb", buffering=0)
+    except OSError as error:
+        raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
 
 def _is_loopback(host: str) -> bool:
@@ -197,6 +207,8 @@ class _Summary:
     """Counts of the requests that have ended."""
 
     def __init__(self) -> None:
+        self.lost_lines = 0
+        self.loss = ""
         self._outcomes: Counter[str] = Counter()
         self._prompt_tokens = 0
         self._cached_tokens = 0
@@ -218,11 +230,17 @@ class _Summary:
         )
 
 
-async def _run(options: EngineOptions, summary: _Summary, log: RecordLog | None) -> None:
+async def _run(options: EngineOptions, summary: _Summary, log: FileIO | None) -> None:
     def take(record: EngineRecord) -> None:
         summary.add(record)
-        if log is not None:
-            log.write(record)
+        if log is None:
+            return
+        try:
+            log.write(line_from_record(record))
+        except OSError as error:
+            # The client has its answer; what the log has lost is told at the end.
+            summary.lost_lines += 1
+            summary.loss = error.strerror or str(error)
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

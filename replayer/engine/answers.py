@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Literal
 
 from aitrace.protocols.protocol import MalformedRequestError, Request, TokenKind
-from replayer.engine.options import EngineOptions
+from replayer.engine.options import MAX_ANSWER_TOKENS, EngineOptions
 
 Finish = Literal["stop", "length", "tool_call"]
 TOOL_CALL_TOKENS = 8
@@ -90,12 +90,14 @@ def plan_answer(request: Request, options: EngineOptions, key: int) -> Answer:
     """The answer to a request whose prompt has this key.
 
     Raises:
-        MalformedRequestError: `ignore_eos` or `min_tokens` make no sense.
+        MalformedRequestError: `ignore_eos` or `min_tokens` make no sense, or ask for an answer that is too long.
     """
     random = Random(key ^ (options.seed << 64))
     length, is_cut = _length(request, options, random)
+    if length > MAX_ANSWER_TOKENS:
+        raise MalformedRequestError(f"answer of {length} tokens: expected at most {MAX_ANSWER_TOKENS}")
     reasoning_tokens = min(options.reasoning_tokens, length - 1)
-    tool_name = _first_tool(request) if options.tool_call else None
+    tool_name = _first_tool(request) if options.tool_call and not _has_new_result(request) else None
     tool_call_tokens = (
         0 if tool_name is None else max(0, min(TOOL_CALL_TOKENS, length - reasoning_tokens - 1))
     )
@@ -144,3 +146,13 @@ def _ignores_end(value: Any) -> bool:
 def _first_tool(request: Request) -> str | None:
     names = (part.tool_name for part in request.parts if part.type == "tool_definition")
     return next((name for name in names if name), None)
+
+
+def _has_new_result(request: Request) -> bool:
+    """Whether a tool's result came after the last thing the model said: a call then would never let an agent end."""
+    for part in reversed(request.parts):
+        if part.type == "tool_result":
+            return True
+        if part.role == "assistant":
+            return False
+    return False

@@ -18,12 +18,20 @@ _JSON_HEADERS = {"Content-Type": "application/json"}
 class Exchange:
     """The connection's side of one request. The engine tells it what is due, `answer` returns when all is written."""
 
-    def __init__(self, request: web.Request, writer: ReplyWriter, record: EngineRecord, clock: Clock) -> None:
+    def __init__(
+        self,
+        request: web.Request,
+        writer: ReplyWriter,
+        record: EngineRecord,
+        clock: Clock,
+        fault: Fault | None,
+    ) -> None:
+        """`fault` takes the place of the answer's end; None if it ends as it should."""
         self.record = record
         self._request = request
         self._writer = writer
         self._clock = clock
-        self._fault: Fault | None = None
+        self._fault = fault
         self._transport: asyncio.Transport | None = None
         self._is_chunked = request.version >= HttpVersion11
         self._held: list[TokensDue] = []
@@ -36,10 +44,6 @@ class Exchange:
         if self._fault is not None:
             return "abort"
         return "length" if self._writer.plan.answer.finish == "length" else "stop"
-
-    def end_with(self, fault: Fault) -> None:
-        """Let this fault take the place of the answer's end."""
-        self._fault = fault
 
     def prefill_started(self, at_ns: int, cached_tokens: int) -> None:
         self.record.prefill_ns = at_ns

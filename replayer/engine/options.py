@@ -25,6 +25,10 @@ FAULT_FORMS = (
     "cut=TOKENS, stall=TOKENS:SECONDS, refuse=STATUS[:SECONDS], error=TOKENS or slow-headers=SECONDS"
 )
 MAX_BODY_BYTES = 64 * 1024 * 1024
+# An answer is held in memory whole, and drawn while nothing else is served.
+MAX_ANSWER_TOKENS = 250_000
+_LONGEST_S = 86_400.0
+_LOWEST_RATE = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +53,12 @@ class Fault:
             case "cut" | "error":
                 return f"{self.kind}={self.after_tokens}"
             case "stall":
-                return f"stall={self.after_tokens}:{self.duration_ns / NS_PER_S:g}"
+                return f"stall={self.after_tokens}:{text_from_s(self.duration_ns / NS_PER_S)}"
             case "refuse":
-                wait = "" if self.retry_after_s is None else f":{self.retry_after_s:g}"
+                wait = "" if self.retry_after_s is None else f":{text_from_s(self.retry_after_s)}"
                 return f"refuse={self.status}{wait}"
             case "slow-headers":
-                return f"slow-headers={self.duration_ns / NS_PER_S:g}"
+                return f"slow-headers={text_from_s(self.duration_ns / NS_PER_S)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ class EngineOptions:
     host: str = "127.0.0.1"
     """Address to bind."""
     port: int = 8000
-    """Port to bind; 0 = one that is free."""
+    """Port to bind, at most 65535; 0 = one that is free."""
     model: str = "aitrace-engine"
     """Name in `/v1/models` and in labels of metrics; requests may ask for any model."""
     block_size: int = 16
@@ -90,7 +94,7 @@ class EngineOptions:
     reasoning_tokens: int = 0
     """Tokens of reasoning at the start of each answer, part of its length."""
     tool_call: bool = False
-    """Whether answers to requests that offer tools end with a tool call."""
+    """Whether answers to requests that offer tools end with a tool call, unless a tool's result was just given."""
     seed: int = 0
     """Decides words and lengths of answers, ids, and which requests `fault` strikes."""
     fault: Fault | None = None
@@ -99,6 +103,11 @@ class EngineOptions:
     """Share of requests that `fault` strikes, 0-1."""
     max_body_bytes: int = MAX_BODY_BYTES
     """Largest request body; a larger one is answered with 413."""
+
+
+def text_from_s(seconds: float) -> str:
+    """Seconds to the ns, in as few digits as tell them and never with an exponent."""
+    return f"{seconds:.9f}".rstrip("0").removesuffix(".")
 
 
 def check_options(options: EngineOptions) -> None:
@@ -110,8 +119,12 @@ def check_options(options: EngineOptions) -> None:
         ("--prefill-rate", options.prefill_tokens_per_s),
         ("--decode-rate", options.decode_tokens_per_s),
     ):
-        if rate is not None and not 0 < rate < math.inf:
-            raise UsageError(f"{name} is {rate!r}, expected a number above 0 or `unlimited`")
+        if rate is not None and not _LOWEST_RATE <= rate < math.inf:
+            raise UsageError(f"{name} is {rate!r}, expected {_LOWEST_RATE} or more, or `unlimited`")
+    if not 0 <= options.port <= 65535:
+        raise UsageError(f"--port is {options.port!r}, expected 0 to 65535")
+    if options.retry_after_s is not None and not 0 <= options.retry_after_s < math.inf:
+        raise UsageError(f"--retry-after is {options.retry_after_s!r}, expected a number of 0 or more")
     if not 0 <= options.fault_ratio <= 1:
         raise UsageError(f"--fault-rate is {options.fault_ratio!r}, expected a number from 0 to 1")
     if options.fault is None and options.fault_ratio > 0:
@@ -121,6 +134,10 @@ def check_options(options: EngineOptions) -> None:
     low, high = options.answer_tokens
     if not 1 <= low <= high:
         raise UsageError(f"--answer-tokens is {low}:{high}, expected MIN:MAX with 1 <= MIN <= MAX")
+    longest = options.reasoning_tokens + high
+    if longest > MAX_ANSWER_TOKENS:
+        text = "--reasoning and the largest of --answer-tokens"
+        raise UsageError(f"{text} add up to {longest}, expected at most {MAX_ANSWER_TOKENS}")
 
 
 def _require_at_least(least: int, values: dict[str, int | None]) -> None:
@@ -172,6 +189,6 @@ def _count(text: str) -> int:
 
 def _duration_ns(text: str) -> int:
     seconds = float(text)
-    if not 0 <= seconds < math.inf:
+    if not 0 <= seconds <= _LONGEST_S:
         raise ValueError(text)
     return round(seconds * NS_PER_S)

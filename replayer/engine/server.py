@@ -1,6 +1,7 @@
 """I/O: the engine on the network: routes, the timer that drives the simulation, and the life of a request."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from random import Random
 import orjson
 import xxhash
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client.parser import text_string_to_metric_families
 
 from aitrace.clock import Clock, SystemClock
@@ -19,9 +21,10 @@ from aitrace.protocols.protocol import MalformedRequestError, Request, WireProto
 from aitrace.schema import ProtocolName
 from aitrace.units import NS_PER_MS, NS_PER_S
 from replayer.engine.answers import Answer, plan_answer
+from replayer.engine.body import BodyError, decode_body, too_large
 from replayer.engine.exchange import FAULT_MESSAGE, EngineFaultError, Exchange
 from replayer.engine.metrics import Counters, exposition
-from replayer.engine.options import EngineOptions, Fault, check_options, parse_fault
+from replayer.engine.options import EngineOptions, Fault, check_options, parse_fault, text_from_s
 from replayer.engine.record import SESSION_HEADERS, EngineOutcome, EngineRecord
 from replayer.engine.simulation import Admitted, PrefillStarted, Simulation, TokensDue, Work
 from replayer.engine.tokens import Digest, continue_digest, digest_steps, render_prompt
@@ -38,6 +41,9 @@ _WRITERS: dict[ProtocolName, type[ReplyWriter]] = {
 }
 # Agents leave connections idle while their tools run; the engine never is the one to drop them.
 _KEEPALIVE_S = 3600.0
+# Room for the headers in which agents tell about themselves; aiohttp's own limit is 8190.
+_MAX_HEADER_BYTES = 64 * 1024
+_MALFORMED = (MalformedRequestError, UsageError)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -88,6 +94,9 @@ class EngineServer:
         )
         try:
             return await self._serve(request, protocol, record, number)
+        except _MALFORMED as error:
+            record.status, record.outcome = _status_of(error), "malformed"
+            raise
         except asyncio.CancelledError:
             record.outcome = record.outcome or self._reason_of_absence()
             raise
@@ -105,23 +114,18 @@ class EngineServer:
     async def _serve(
         self, request: web.Request, protocol: WireProtocol, record: EngineRecord, number: int
     ) -> web.StreamResponse:
-        try:
-            fault = self._pick_fault(request)
-            record.fault = None if fault is None else fault.text
-            body = await _read_body(request)
-            record.body_ns = self._clock.monotonic_ns()
-            if fault is not None and fault.kind == "refuse":
-                self.counters.rejected["fault"] += 1
-                return _refusal(protocol, record, fault.status or self.options.refuse, fault.retry_after_s)
-            parsed = protocol.read_request(body)
-            record.model, record.streamed = parsed.model, parsed.stream
-            prompt = await self._digest(parsed)
-            record.prompt_tokens = prompt.tokens
-            answer = plan_answer(parsed, self.options, prompt.key)
-        except (MalformedRequestError, UsageError) as error:
-            return _error(protocol, record, 400, str(error))
-        except web.HTTPRequestEntityTooLarge:
-            return _error(protocol, record, 413, _too_large_text(self.options.max_body_bytes))
+        fault = self._pick_fault(request)
+        record.fault = None if fault is None else fault.text
+        body = await _read_body(request, self.options.max_body_bytes)
+        record.body_ns = self._clock.monotonic_ns()
+        if fault is not None and fault.kind == "refuse":
+            self.counters.rejected["fault"] += 1
+            return _refusal(protocol, record, fault.status or self.options.refuse, fault.retry_after_s)
+        parsed = protocol.read_request(body)
+        record.model, record.streamed = parsed.model, parsed.stream
+        prompt = await self._digest(parsed)
+        record.prompt_tokens = prompt.tokens
+        answer = plan_answer(parsed, self.options, prompt.key)
         if fault is not None and fault.kind == "slow-headers":
             await self._clock.sleep_until(self._clock.monotonic_ns() + fault.duration_ns)
         plan = ReplyPlan(
@@ -133,10 +137,9 @@ class EngineServer:
             max_output_tokens=parsed.max_output_tokens,
             include_usage=_includes_usage(parsed),
         )
-        exchange = Exchange(request, _WRITERS[protocol.name](plan), record, self._clock)
+        end = fault if fault is not None and fault.kind in ("cut", "error") else None
+        exchange = Exchange(request, _WRITERS[protocol.name](plan), record, self._clock, end)
         work = _work(number, prompt, answer, fault, self.options.block_size)
-        if fault is not None and fault.kind in ("cut", "error"):
-            exchange.end_with(fault)
         return await self._run(protocol, exchange, work)
 
     async def _run(self, protocol: WireProtocol, exchange: Exchange, work: Work) -> web.StreamResponse:
@@ -145,8 +148,9 @@ class EngineServer:
         match self.simulation.submit(work, now_ns):
             case "too_long":
                 blocks = self.options.cache_blocks
-                text = f"prompt and answer need more than the {blocks} cache blocks of {self.options.block_size} tokens"
-                return _error(protocol, record, 400, text)
+                size = self.options.block_size
+                text = f"prompt and answer need more than the {blocks} cache blocks of {size} tokens"
+                raise MalformedRequestError(text)
             case "queue_full":
                 self.counters.rejected["max_num_queued_reqs"] += 1
                 self._pump()
@@ -158,7 +162,7 @@ class EngineServer:
             self._pump()
             return await exchange.answer()
         except EngineFaultError:
-            return _error(protocol, record, 500, FAULT_MESSAGE, outcome="fault")
+            return _error(protocol, record, 500, FAULT_MESSAGE, "fault")
         finally:
             # Still there if the handler was cancelled: the client left, or the engine stops.
             if self._exchanges.pop(work.id, None) is not None:
@@ -225,15 +229,8 @@ class EngineServer:
     # Other routes
 
     async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
-        protocol = PROTOCOLS["anthropic"]
-        try:
-            parsed = protocol.read_request(await _read_body(request))
-        except MalformedRequestError as error:
-            return _json_response(protocol.write_error(400, str(error)), 400)
-        except web.HTTPRequestEntityTooLarge:
-            return _json_response(
-                protocol.write_error(413, _too_large_text(self.options.max_body_bytes)), 413
-            )
+        body = await _read_body(request, self.options.max_body_bytes)
+        parsed = PROTOCOLS["anthropic"].read_request(body)
         counted = await self._digest(parsed)
         return _json_response(orjson.dumps({"input_tokens": counted.tokens}))
 
@@ -316,6 +313,10 @@ async def serve(
         server.application(),
         handler_cancellation=True,
         access_log=None,
+        logger=_logger(),
+        auto_decompress=False,
+        max_line_size=_MAX_HEADER_BYTES,
+        max_field_size=_MAX_HEADER_BYTES,
         keepalive_timeout=_KEEPALIVE_S,
         # 0 would mean without a limit.
         shutdown_timeout=0.05,
@@ -326,7 +327,7 @@ async def serve(
         try:
             await site.start()
         except OSError as error:
-            hint = "Give another `--port`, or `--port 0` for one that is free."
+            hint = "Give another `--host` or `--port`; `--port 0` takes one that is free."
             raise UsageError(
                 f"cannot listen on {options.host}:{options.port}: {error.strerror}", hint=hint
             ) from error
@@ -340,29 +341,63 @@ async def serve(
 
 @web.middleware
 async def _protocol_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Gives unknown paths and wrong methods the error body of the protocol that the path is likely of."""
+    """Gives every error that has no answer yet the body of the protocol that the path is likely of."""
+    name: ProtocolName = "anthropic" if "/messages" in request.path else "chat"
+    protocol = protocol_for_path(request.path) or PROTOCOLS[name]
     try:
         return await handler(request)
+    except _MALFORMED as error:
+        status = _status_of(error)
+        return _json_response(protocol.write_error(status, str(error)), status)
     except web.HTTPException as error:
-        name: ProtocolName = "anthropic" if "/messages" in request.path else "chat"
-        known = protocol_for_path(request.path) or PROTOCOLS[name]
-        body = known.write_error(error.status, f"{request.method} {request.path}: {error.reason}")
-        response = _json_response(body, error.status)
+        # Codex asks for a WebSocket first: after 426 it goes on without one at once, after 405 it tries 6 times more.
+        wants_socket = request.headers.get("Upgrade", "").lower() == "websocket"
+        status = 426 if wants_socket and error.status == 405 else error.status
+        reason = "WebSockets are not served" if status == 426 else error.reason
+        response = _json_response(
+            protocol.write_error(status, f"{request.method} {request.path}: {reason}"), status
+        )
         if "Allow" in error.headers:
             response.headers["Allow"] = error.headers["Allow"]
         return response
+
+
+def _status_of(error: Exception) -> int:
+    return error.status if isinstance(error, BodyError) else 400
+
+
+def _logger() -> logging.Logger:
+    """Where aiohttp reports: a client's mistake in one line, the engine's with its traceback."""
+    logger = logging.getLogger(__name__)
+    logger.addFilter(_without_traceback)
+    return logger
+
+
+def _without_traceback(line: logging.LogRecord) -> bool:
+    error = line.exc_info[1] if line.exc_info else None
+    if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
+        line.msg = f"{line.getMessage()}: {' '.join(str(error).split())}"
+        line.args, line.exc_info = None, None
+    return True
 
 
 def _protocol_of(request: web.Request) -> WireProtocol:
     return next(protocol for protocol in PROTOCOLS.values() if protocol.path == request.path)
 
 
-async def _read_body(request: web.Request) -> bytes:
-    """Raises MalformedRequestError, or HTTPRequestEntityTooLarge."""
+async def _read_body(request: web.Request, most_bytes: int) -> bytes:
+    """The decoded body.
+
+    Raises:
+        MalformedRequestError: It is too large, or cannot be read.
+    """
     try:
-        return await request.read()
+        raw = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise too_large(most_bytes) from error
     except web.RequestPayloadError as error:
         raise MalformedRequestError(f"body: cannot be read, {error}") from error
+    return decode_body(raw, request.headers.get("Content-Encoding", ""), most_bytes)
 
 
 def _header(request: web.Request, *names: str) -> str | None:
@@ -393,25 +428,17 @@ def _work(number: int, prompt: Digest, answer: Answer, fault: Fault | None, bloc
     )
 
 
-def _too_large_text(max_body_bytes: int) -> str:
-    return f"body: expected at most {max_body_bytes} bytes"
-
-
 def _refusal(
     protocol: WireProtocol, record: EngineRecord, status: int, retry_after_s: float | None
 ) -> web.Response:
-    response = _error(protocol, record, status, "the engine has no room for this request", outcome="refused")
+    response = _error(protocol, record, status, "the engine has no room for this request", "refused")
     if retry_after_s is not None:
-        response.headers["Retry-After"] = f"{retry_after_s:g}"
+        response.headers["Retry-After"] = text_from_s(retry_after_s)
     return response
 
 
 def _error(
-    protocol: WireProtocol,
-    record: EngineRecord,
-    status: int,
-    message: str,
-    outcome: EngineOutcome = "malformed",
+    protocol: WireProtocol, record: EngineRecord, status: int, message: str, outcome: EngineOutcome
 ) -> web.Response:
     record.status, record.outcome = status, outcome
     return _json_response(protocol.write_error(status, message), status)

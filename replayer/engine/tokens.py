@@ -74,17 +74,6 @@ def _opening(role: Role, type_: SegmentType, tool_name: str | None) -> str:
     return f"{_ROLE_MARKS[role]} {_TYPE_MARKS[type_]}{name}\n"
 
 
-def digest(text: bytes, block_size: int) -> Digest:
-    """Tokens and block keys of `text`."""
-    steps = digest_steps(text, block_size)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            result: Digest = stop.value
-            return result
-
-
 def continue_digest(prompt: Digest, text: bytes, block_size: int) -> Digest:
     """Digest of the prompt's text with `text` appended; `text` must begin a new word or the prompt end a word."""
     rest = _finish(prompt.tail + text, block_size, seed=prompt.blocks[-1] if prompt.blocks else 0)
@@ -98,7 +87,7 @@ def continue_digest(prompt: Digest, text: bytes, block_size: int) -> Digest:
 def digest_steps(
     text: bytes, block_size: int, piece_bytes: int = PIECE_BYTES
 ) -> Generator[None, None, Digest]:
-    """Like `digest`, yielding between pieces of the work so that a server can attend to its streams meanwhile."""
+    """Tokens and block keys of `text`, yielding between pieces so that a server can attend to its streams meanwhile."""
     blocks: list[int] = []
     start = 0
     size = piece_bytes

@@ -6,7 +6,6 @@ from typing import Any
 import orjson
 
 from aitrace.protocols.protocol import TokenKind
-from replayer.engine.answers import Answer
 from replayer.engine.wire import TOOL_ARGUMENT_TAIL, ReplyPlan, ReplyWriter, split_event, sse, tool_arguments
 
 _DELTAS: dict[TokenKind, tuple[str, dict[str, Any]]] = {
@@ -51,12 +50,13 @@ class ResponsesWriter(ReplyWriter):
         kinds = [kind for kind, _, _ in self._runs()]
         statuses = ["completed"] * (len(kinds) - 1) + [status]
         response = self._response(status, list(map(self._item, kinds, statuses)))
-        response["usage"] = self._usage(self.plan.answer)
+        response["usage"] = self._usage()
         if status == "incomplete":
             response["incomplete_details"] = {"reason": "max_output_tokens"}
         return response
 
-    def _usage(self, answer: Answer) -> dict[str, Any]:
+    def _usage(self) -> dict[str, Any]:
+        answer = self.plan.answer
         return {
             "input_tokens": self.plan.prompt_tokens,
             "input_tokens_details": {"cached_tokens": self.cached_tokens, "cache_write_tokens": 0},

@@ -1,6 +1,9 @@
 """The engine on the wire."""
 
 import asyncio
+import gzip
+import logging
+import random
 import re
 import signal
 import sys
@@ -10,6 +13,7 @@ from collections.abc import Callable
 import aiohttp
 import orjson
 import pytest
+import zstandard
 from prometheus_client.parser import text_string_to_metric_families
 
 from aitrace.errors import UsageError
@@ -380,10 +384,108 @@ async def test_unknown_paths_and_wrong_methods(start, method, path, status):
         assert ("Allow" in response.headers) == (status == 405)
 
 
-async def test_a_body_that_is_not_encoded_as_it_says_is_malformed(start):
+@pytest.mark.parametrize(("encoding", "encode"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
+async def test_a_body_may_come_compressed(start, encoding, encode):
+    """Codex compresses with zstd towards some providers."""
     client = await start(quick())
-    async with client.post("chat", b"no gzip", **{"Content-Encoding": "gzip"}) as response:
-        assert (response.status, client.engine.records[0].outcome) == (400, "malformed")
+    sent = encode(orjson.dumps(body("responses", "hello")))
+    async with client.post("responses", sent, **{"Content-Encoding": encoding}) as response:
+        reply = orjson.loads(await response.read())
+    assert usage_of("responses", reply["usage"])[0] == expected_tokens("hello")[0]
+
+
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 400), ("zstd", 400), ("br", 415)])
+async def test_a_body_that_cannot_be_decoded_gets_the_protocols_error(start, encoding, status):
+    client = await start(quick())
+    async with client.post("anthropic", b"not encoded", **{"Content-Encoding": encoding}) as response:
+        assert (response.status, orjson.loads(await response.read())["type"]) == (status, "error")
+    assert (client.engine.records[0].status, client.engine.records[0].outcome) == (status, "malformed")
+
+
+async def test_a_client_that_asks_for_a_websocket_is_told_to_go_on_without(start):
+    """Codex takes 405 for a fault to be retried, 426 for an answer."""
+    client = await start(quick())
+    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    async with client.session.get(client.engine.url + PATHS["responses"], headers=asked) as response:
+        assert response.status == 426
+        assert "WebSockets" in PROTOCOLS["responses"].read_error(await response.read())
+
+
+async def test_agents_may_tell_much_about_themselves_in_a_header(start):
+    client = await start(quick())
+    async with client.post("responses", body("responses", "hi"), **{"X-Turn": "a" * 50_000}) as response:
+        assert response.status == 200
+
+
+async def test_what_is_no_http_is_told_in_one_line(start, caplog):
+    client = await start(quick())
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(client.engine.url.rsplit(":", 1)[1]))
+    with caplog.at_level(logging.ERROR):
+        writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
+        raw = await reader.read()
+    writer.close()
+    assert raw.startswith(b"HTTP/1.0 400 ")
+    assert [(line.exc_info, "\n" in line.getMessage()) for line in caplog.records] == [(None, False)]
+
+
+def random_json(draw: random.Random, depth: int = 0):
+    """Values made of the words of the protocols, mostly in the wrong places."""
+    words = [
+        "model",
+        "messages",
+        "input",
+        "role",
+        "content",
+        "type",
+        "text",
+        "tools",
+        "name",
+        "user",
+        "assistant",
+    ]
+    words += [
+        "system",
+        "tool_use",
+        "tool_result",
+        "function",
+        "function_call",
+        "function_call_output",
+        "call_id",
+    ]
+    words += [
+        "arguments",
+        "output",
+        "thinking",
+        "max_tokens",
+        "stream",
+        "min_tokens",
+        "ignore_eos",
+        "tool_calls",
+    ]
+    kind = draw.random()
+    if depth > 5 or kind < 0.4:
+        return draw.choice([*words, None, True, 0, -1, 1.5, 2**63, 1e300, "", "\u0000"])
+    if kind < 0.65:
+        return [random_json(draw, depth + 1) for _ in range(draw.randint(0, 3))]
+    return {draw.choice(words): random_json(draw, depth + 1) for _ in range(draw.randint(0, 5))}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOL_NAMES)
+async def test_any_json_gets_an_answer_or_the_protocols_error(start, protocol):
+    client = await start(quick(tool_call=True, reasoning_tokens=2))
+    draw = random.Random(protocol)
+    found = set()
+    for _ in range(200):
+        usual = body(protocol, "hi", "ho", stream=True)
+        name = draw.choice([*usual, "tools", "system", "instructions"])
+        sent = random_json(draw) if draw.random() < 0.3 else usual | {name: random_json(draw)}
+        async with client.post(protocol, orjson.dumps(sent, default=str)) as response:
+            found.add(response.status)
+            answer = await response.read()
+        assert response.status == 200 or orjson.loads(answer)["error"]["type"] == "invalid_request_error", (
+            sent
+        )
+    assert found == {200, 400}
 
 
 # Other routes
@@ -560,6 +662,40 @@ async def test_a_waiting_client_that_leaves_frees_its_place_in_the_queue(start):
     response.close()
 
 
+@pytest.mark.parametrize("seed", range(3))
+async def test_nothing_is_held_once_all_clients_are_gone(start, seed):
+    """Faults, refusals, and clients that leave in the queue, in prefill and in mid-stream."""
+    draw = random.Random(seed)
+    client = await start(
+        quick(batch=3, queue=8, cache_blocks=150, prefill_tokens_per_s=50_000.0, decode_tokens_per_s=2000.0)
+    )
+    faults = ["cut=5", "error=0", "error=3", "stall=2:0.02", "refuse=429:1", "slow-headers=0.02", "explode"]
+
+    async def visit() -> None:
+        protocol = draw.choice(PROTOCOL_NAMES)
+        text = f"conversation{draw.randint(0, 3)} " * draw.randint(1, 400)
+        fault = {"X-Aitrace-Fault": draw.choice(faults)} if draw.random() < 0.3 else {}
+        patience_s = draw.choice([0.001, 0.01, 0.03, 30.0])
+        asked = body(protocol, text, limit=draw.randint(1, 40), stream=draw.random() < 0.7)
+        try:
+            async with asyncio.timeout(patience_s), client.post(protocol, asked, **fault) as response:
+                await response.read()
+        except (TimeoutError, aiohttp.ClientError):
+            pass
+
+    for _ in range(15):
+        await asyncio.gather(*(visit() for _ in range(12)))
+    simulation = client.engine.server.simulation
+    # Some clients have left so lately that the engine has yet to notice.
+    await until(lambda: simulation.running == simulation.waiting == 0 and simulation.next_at_ns() is None)
+    await asyncio.sleep(0.1)
+    assert simulation.cache.used_blocks == 0
+    begun = [record for record in client.engine.records if record.prefill_ns is not None]
+    counted = client.engine.metrics()
+    assert counted["vllm:prefix_cache_queries_total"] == sum(record.prompt_tokens for record in begun) > 0
+    assert counted["vllm:prefix_cache_hits_total"] == sum(record.cached_tokens for record in begun) > 0
+
+
 async def test_a_client_that_leaves_before_its_body_is_whole_is_recorded(start):
     client = await start(quick())
     port = int(client.engine.url.rsplit(":", 1)[1])
@@ -679,11 +815,31 @@ async def test_the_command_serves_logs_and_ends_cleanly(tmp_path, run_command, n
     )
 
 
+async def test_a_log_that_cannot_be_written_is_told_and_leaves_the_clients_alone(run_command):
+    process, url = await run_command("--log", "/dev/full", "--prefill-rate", "unlimited")
+    async with aiohttp.ClientSession() as session:
+        for _ in range(2):
+            async with session.post(
+                url + PATHS["chat"], data=orjson.dumps(body("chat", "hi", limit=1))
+            ) as response:
+                assert response.status == 200
+    process.send_signal(signal.SIGTERM)
+    _, talk = await process.communicate()
+    assert (process.returncode, talk.decode().splitlines()[1:]) == (
+        1,
+        ["2 of them are not in the log: No space left on device"],
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["--fault", "explode", "--fault-rate", "1"], "Error: fault 'explode' cannot be read"),
         (["--fault-rate", "1"], "Hint: Say which fault"),
+        (["--port", "65536"], "Error: --port is 65536, expected 0 to 65535"),
+        (["--step", "nan"], "'nan' is no number of milliseconds"),
+        (["--step", "-1"], "'-1' is below 0"),
+        (["--refuse", "500"], "'500' is not one of '429', '503', '529'"),
         (["--batch", "0"], "Error: --batch is 0, expected 1 or more"),
         (["--queue", "x"], "'x' is neither a whole number nor `unlimited`"),
         (["--prefill-rate", "x"], "'x' is neither a number nor `unlimited`"),

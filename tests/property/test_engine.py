@@ -1,19 +1,28 @@
 """The engine's cache, tokens and timing against slow twins and laws."""
 
+import math
 import re
-from collections.abc import Generator
 from dataclasses import dataclass, field
 
 import xxhash
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from replayer.engine.options import EngineOptions
 from replayer.engine.prefix_cache import Lease, PrefixCache
 from replayer.engine.simulation import Admitted, PrefillStarted, Simulation, TokensDue, Work
-from replayer.engine.tokens import Digest, digest, digest_steps
+from replayer.engine.tokens import PIECE_BYTES, Digest, digest_steps
 
 # Tokens
+
+
+def digest(text: bytes, block_size: int, piece_bytes: int = PIECE_BYTES) -> Digest:
+    steps = digest_steps(text, block_size, piece_bytes)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
 
 
 def slow_digest(text: bytes, block_size: int) -> tuple[int, list[int]]:
@@ -48,15 +57,7 @@ def test_tokens_and_blocks_are_as_defined(text, block_size):
 @given(text=texts, block_size=st.integers(1, 7), piece_bytes=st.integers(1, 64))
 @settings(max_examples=200)
 def test_pieces_of_any_size_give_the_same_digest(text, block_size, piece_bytes):
-    assert result_of(digest_steps(text, block_size, piece_bytes)) == digest(text, block_size)
-
-
-def result_of(steps: Generator[None, None, Digest]) -> Digest:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return stop.value
+    assert digest(text, block_size, piece_bytes) == digest(text, block_size)
 
 
 @given(start=texts, rest=texts, block_size=st.integers(1, 7))
@@ -175,6 +176,135 @@ def step_on(cache: PrefixCache, twin: Twin, name: str, path: tuple[int, ...], le
 # Simulation
 
 MS = 1_000_000
+
+
+@dataclass
+class Visit:
+    """A request, and what happens to it; times in ns."""
+
+    at: int
+    prompt: int
+    output: int
+    conversation: int
+    leaves: int | None
+    told: dict[str, int] = field(default_factory=dict)
+
+
+class SlowEngine:
+    """The documented rules, every step found by looking through everything; blocks of 4, 1 ms per prompt token."""
+
+    def __init__(self, visits: list[Visit], batch: int) -> None:
+        self.batch = batch
+        self.cached: set[tuple[int, int]] = set()
+        self.waiting: list[Visit] = []
+        self.running: list[Visit] = []
+        self.to_prefill: list[Visit] = []
+        self.ahead = [(visit.at, self.arrive, visit) for visit in visits]
+        self.ahead += [(visit.leaves, self.leave, visit) for visit in visits if visit.leaves is not None]
+
+    def play(self) -> None:
+        while self.ahead:
+            step = min(self.ahead, key=lambda step: step[0])
+            self.ahead.remove(step)
+            at, act, visit = step
+            # What comes first of two things in the same ns is not documented.
+            assume(all(other[0] > at for other in self.ahead))
+            act(visit, at)
+            while self.waiting and len(self.running) < self.batch:
+                admitted = self.waiting.pop(0)
+                admitted.told["admitted"] = at
+                self.running.append(admitted)
+                self.to_prefill.append(admitted)
+            if self.to_prefill and not any(act == self.compute for _, act, _ in self.ahead):
+                self.begin(self.to_prefill.pop(0), at)
+
+    def arrive(self, visit: Visit, at: int) -> None:
+        self.waiting.append(visit)
+
+    def begin(self, visit: Visit, at: int) -> None:
+        hits = 0
+        while hits < (visit.prompt - 1) // 4 and (visit.conversation, hits) in self.cached:
+            hits += 1
+        visit.told |= {"prefill": at, "cached": hits * 4}
+        self.ahead.append((at + (visit.prompt - hits * 4) * MS, self.compute, visit))
+
+    def compute(self, visit: Visit, at: int) -> None:
+        visit.told["first"] = at
+        self.cached |= {(visit.conversation, n) for n in range(visit.prompt // 4)}
+        decode_ns = math.ceil((visit.output - 1) * 1e9 / ODD_RATE)
+        self.ahead.append((at + decode_ns, self.finish, visit))
+
+    def finish(self, visit: Visit, at: int) -> None:
+        visit.told["last"] = at
+        self.cached |= {(visit.conversation, n) for n in range((visit.prompt + visit.output - 1) // 4)}
+        self.running.remove(visit)
+
+    def leave(self, visit: Visit, at: int) -> None:
+        self.ahead = [step for step in self.ahead if step[2] is not visit]
+        for line in (self.waiting, self.running, self.to_prefill):
+            if visit in line:
+                line.remove(visit)
+
+
+# Tokens per second; so odd that hardly ever two things happen in the same ns.
+ODD_RATE = 97.3
+visits = st.tuples(
+    st.integers(1, 60),  # ms since the last
+    st.integers(1, 40),  # prompt tokens
+    st.integers(2, 9),  # output tokens
+    st.integers(0, 2),  # conversation
+    st.one_of(st.none(), st.integers(1, 90)),  # ms after which the client leaves
+)
+
+
+@given(drawn=st.lists(visits, min_size=1, max_size=12), batch=st.integers(1, 4))
+@settings(max_examples=200)
+def test_admission_prefill_hits_and_tokens_are_those_of_a_slow_engine(drawn, batch):
+    now, expected = 0, []
+    for number, (wait_ms, prompt, output, conversation, stays_ms) in enumerate(drawn):
+        # A few odd ns apart, for the same reason.
+        now += wait_ms * MS + 7919
+        leaves = None if stays_ms is None else now + stays_ms * MS + 100_003 * (number + 1)
+        expected.append(Visit(now, prompt, output, conversation, leaves))
+    SlowEngine(expected, batch).play()
+    assert play_fast(expected, batch) == [visit.told for visit in expected]
+
+
+def play_fast(visits: list[Visit], batch: int) -> list[dict[str, int]]:
+    options = EngineOptions(
+        block_size=4, prefill_tokens_per_s=1000.0, decode_tokens_per_s=ODD_RATE, batch=batch, step_ns=0
+    )
+    simulation = Simulation(options)
+    told: list[dict[str, int]] = [{} for _ in visits]
+    acts = [(visit.at, number, True) for number, visit in enumerate(visits)]
+    acts += [(visit.leaves, number, False) for number, visit in enumerate(visits) if visit.leaves is not None]
+    acts.sort()
+    while acts or simulation.next_at_ns() is not None:
+        due_ns = simulation.next_at_ns()
+        if acts and (due_ns is None or acts[0][0] < due_ns):
+            now, number, arrives = acts.pop(0)
+            visit = visits[number]
+            blocks = [visit.conversation * 100 + n for n in range((visit.prompt + visit.output - 1) // 4)]
+            work = Work(id=number, prompt_tokens=visit.prompt, output_tokens=visit.output, blocks=blocks)
+            _ = simulation.submit(work, now) if arrives else simulation.cancel(number, now)
+        else:
+            now = due_ns
+        for event in simulation.advance(now):
+            note(told[event.id], event, now)
+    return told
+
+
+def note(told: dict[str, int], event: Admitted | PrefillStarted | TokensDue, now: int) -> None:
+    match event:
+        case Admitted():
+            told["admitted"] = event.at_ns
+        case PrefillStarted():
+            told |= {"prefill": event.at_ns, "cached": event.cached_tokens}
+        case TokensDue():
+            told |= {"first": now} if event.first == 0 else {}
+            told |= {"last": now} if event.is_last else {}
+
+
 submissions = st.tuples(
     st.integers(0, 40),  # ms since the last
     st.integers(1, 30),  # prompt tokens

@@ -6,11 +6,21 @@ from aitrace.protocols.protocol import MalformedRequestError, Request, RequestPa
 from replayer.engine.answers import Answer, plan_answer
 from replayer.engine.options import EngineOptions
 
+USER = RequestPart(role="user", type="text", text="hello")
+CALL = RequestPart(role="assistant", type="tool_use", text="{}", tool_name="Read")
+RESULT = RequestPart(role="user", type="tool_result", text="found")
 
-def request(*, limit: int | None = None, tools: tuple[str | None, ...] = (), **body) -> Request:
+
+def request(
+    *,
+    limit: int | None = None,
+    tools: tuple[str | None, ...] = (),
+    said: tuple[RequestPart, ...] = (USER,),
+    **body,
+) -> Request:
     parts = [
         *(RequestPart(role="system", type="tool_definition", text="{}", tool_name=name) for name in tools),
-        RequestPart(role="user", type="text", text="hello"),
+        *said,
     ]
     return Request(model="m", stream=False, max_output_tokens=limit, parts=tuple(parts), body=body)
 
@@ -107,6 +117,35 @@ def test_without_tools_nothing_is_called():
 
 def test_tools_are_not_called_unless_asked_for():
     assert plan_answer(request(tools=("Read",)), EngineOptions(), 1).tool_call_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "calls"),
+    [
+        ((USER, CALL, RESULT), False),
+        ((USER, CALL, RESULT, USER), False),
+        ((RESULT,), False),
+        ((USER, CALL, RESULT, CALL, USER), True),
+        ((), True),
+    ],
+)
+def test_the_answer_to_a_tools_result_calls_no_tool(said, calls):
+    """Or an agent would never come to an end."""
+    answer = plan_answer(request(tools=("Read",), said=said), EngineOptions(tool_call=True), 1)
+    assert (answer.tool_call_tokens > 0) == calls
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"limit": 250_001, "ignore_eos": True}, {"min_tokens": 250_001}, {"min_tokens": 2**62, "limit": 2**63}],
+)
+def test_an_answer_too_long_to_hold_is_malformed(fields):
+    with pytest.raises(MalformedRequestError, match="expected at most 250000"):
+        length(**fields)
+
+
+def test_a_limit_that_no_answer_reaches_may_be_of_any_size():
+    assert length(EngineOptions(answer_tokens=(3, 3)), limit=2**63) == 3
 
 
 def test_one_token_is_no_room_for_a_tool_call():

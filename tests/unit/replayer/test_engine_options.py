@@ -3,7 +3,7 @@
 import pytest
 
 from aitrace.errors import UsageError
-from replayer.engine.options import EngineOptions, Fault, check_options, parse_fault
+from replayer.engine.options import EngineOptions, Fault, check_options, parse_fault, text_from_s
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,8 @@ from replayer.engine.options import EngineOptions, Fault, check_options, parse_f
         ("error=0", Fault(kind="error", after_tokens=0)),
         ("stall=5:2.5", Fault(kind="stall", after_tokens=5, duration_ns=2_500_000_000)),
         ("refuse=429:3", Fault(kind="refuse", status=429, retry_after_s=3.0)),
+        ("stall=5:1.23456789", Fault(kind="stall", after_tokens=5, duration_ns=1_234_567_890)),
+        ("slow-headers=0", Fault(kind="slow-headers", duration_ns=0)),
         ("refuse=503", Fault(kind="refuse", status=503)),
         ("slow-headers=0.5", Fault(kind="slow-headers", duration_ns=500_000_000)),
     ],
@@ -40,12 +42,24 @@ def test_a_fault_is_read_and_written_back_as_it_came(text, expected):
         "refuse=429:x",
         "slow-headers=1:2",
         "slow-headers=nan",
+        "slow-headers=86401",
+        "stall=1:1e300",
+        "refuse=429:1e300",
         "explode=1",
     ],
 )
 def test_a_fault_that_says_too_little_or_too_much_is_wrong_use(text):
     with pytest.raises(UsageError, match="stall=TOKENS:SECONDS"):
         parse_fault(text)
+
+
+def test_seconds_are_written_without_an_exponent():
+    assert [text_from_s(value) for value in (0.0, 2.5, 1_000_000.0, 1e-9)] == [
+        "0",
+        "2.5",
+        "1000000",
+        "0.000000001",
+    ]
 
 
 def test_the_defaults_can_run():
@@ -59,11 +73,20 @@ def test_the_defaults_can_run():
         ({"batch": 0}, "--batch is 0, expected 1 or more"),
         ({"queue": -1}, "--queue is -1, expected 0 or more"),
         ({"cache_blocks": 0}, "--cache-blocks is 0, expected 1 or more"),
+        ({"port": -1}, "--port is -1, expected 0 to 65535"),
+        ({"port": 65536}, "--port is 65536, expected 0 to 65535"),
+        ({"retry_after_s": float("nan")}, "--retry-after is nan, expected a number of 0 or more"),
+        ({"retry_after_s": -1.0}, "--retry-after is -1.0, expected a number of 0 or more"),
+        (
+            {"reasoning_tokens": 200_000, "answer_tokens": (1, 60_000)},
+            "add up to 260000, expected at most 250000",
+        ),
         ({"max_body_bytes": 0}, "--max-body is 0, expected 1 or more"),
         ({"reasoning_tokens": -1}, "--reasoning is -1, expected 0 or more"),
-        ({"prefill_tokens_per_s": 0.0}, "--prefill-rate is 0.0, expected a number above 0"),
-        ({"decode_tokens_per_s": float("inf")}, "--decode-rate is inf, expected a number above 0"),
-        ({"decode_tokens_per_s": float("nan")}, "--decode-rate is nan, expected a number above 0"),
+        ({"prefill_tokens_per_s": 0.0}, "--prefill-rate is 0.0, expected 0.001 or more"),
+        ({"prefill_tokens_per_s": 1e-300}, "--prefill-rate is 1e-300, expected 0.001 or more"),
+        ({"decode_tokens_per_s": float("inf")}, "--decode-rate is inf, expected 0.001 or more"),
+        ({"decode_tokens_per_s": float("nan")}, "--decode-rate is nan, expected 0.001 or more"),
         ({"answer_tokens": (5, 4)}, "--answer-tokens is 5:4"),
         ({"answer_tokens": (0, 4)}, "--answer-tokens is 0:4"),
         ({"fault_ratio": 1.5}, "--fault-rate is 1.5"),

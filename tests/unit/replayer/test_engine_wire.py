@@ -1,44 +1,15 @@
 """Streams and bodies of the three protocols, read back by an independent few lines of SSE and JSON."""
 
-import itertools
-
 import orjson
 import pytest
 
 from replayer.engine.answers import Answer
-from replayer.engine.wire import ReplyPlan, ReplyWriter
 from replayer.engine.wire_anthropic import AnthropicWriter
 from replayer.engine.wire_chat import ChatWriter
 from replayer.engine.wire_responses import ResponsesWriter
 
 WRITERS = [AnthropicWriter, ResponsesWriter, ChatWriter]
 WORDS = tuple(b"w%d" % i for i in range(9))
-
-
-def plan(answer: Answer, **changes) -> ReplyPlan:
-    usual = {"id": "ab", "model": 'm"1', "created_unix_s": 1700000000, "prompt_tokens": 50, "answer": answer}
-    return ReplyPlan(**usual | changes)
-
-
-def stream(writer: ReplyWriter, *cuts: int, cached: int = 32) -> list[tuple[str | None, dict]]:
-    """The events of a whole stream with the answer written in pieces that end at `cuts`."""
-    out = writer.prelude()
-    writer.cached_tokens = cached
-    out += writer.begin()
-    bounds = [0, *cuts, len(writer.plan.answer.words)]
-    for first, end in itertools.pairwise(bounds):
-        out += writer.tokens(first, end)
-    return events(out + writer.end())
-
-
-def events(data: bytes) -> list[tuple[str | None, dict]]:
-    assert data.endswith(b"\n\n")
-    found = []
-    for block in data.decode().removesuffix("\n\n").split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.split("\n"))
-        if fields["data"] != "[DONE]":
-            found.append((fields.get("event"), orjson.loads(fields["data"])))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -55,14 +26,14 @@ def events(data: bytes) -> list[tuple[str | None, dict]]:
         (ResponsesWriter, {"tool_call_tokens": 2, "tool_name": "Read"}, "completed"),
     ],
 )
-def test_a_whole_answer_ends_for_the_reason_in_the_protocols_word(writer, answer, expected):
+def test_a_whole_answer_ends_for_the_reason_in_the_protocols_word(writer, answer, expected, plan):
     body = orjson.loads(writer(plan(Answer(words=WORDS, **answer))).whole())
     found = body.get("stop_reason") or body.get("status") or body["choices"][0]["finish_reason"]
     assert expected == found
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_stream_adds_up_to_the_whole_answer(writer):
+def test_a_stream_adds_up_to_the_whole_answer(writer, plan, stream):
     answer = Answer(words=WORDS, reasoning_tokens=3, tool_call_tokens=3, tool_name="Read")
     whole = writer(plan(answer))
     whole.cached_tokens = 32
@@ -111,13 +82,13 @@ def taken_apart(body: dict) -> tuple[str, str, dict]:
         (ChatWriter, 500, None, "error"),
     ],
 )
-def test_a_failure_is_the_protocols_own_error(writer, status, kind, place):
+def test_a_failure_is_the_protocols_own_error(writer, status, kind, place, plan, events):
     found_kind, value = events(writer(plan(Answer(words=WORDS))).fail(status, "no"))[-1]
     assert kind == found_kind
     assert "no" in str(value[place])
 
 
-def test_an_overloaded_engine_says_so():
+def test_an_overloaded_engine_says_so(plan, events):
     _, anthropic = events(AnthropicWriter(plan(Answer(words=WORDS))).fail(529, "no"))[0]
     _, responses = events(ResponsesWriter(plan(Answer(words=WORDS))).fail(503, "no"))[0]
     assert anthropic["error"]["type"] == "overloaded_error"
@@ -125,6 +96,6 @@ def test_an_overloaded_engine_says_so():
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_an_end_without_tokens_closes_no_block(writer):
+def test_an_end_without_tokens_closes_no_block(writer, plan, events):
     found = events(writer(plan(Answer(words=WORDS))).end())
     assert not [name for name, _ in found if name in ("content_block_stop", "response.output_item.done")]

@@ -1,47 +1,18 @@
 """Streams of Anthropic Messages, read back by an independent few lines of SSE and JSON."""
 
-import itertools
-
 import orjson
 
 from replayer.engine.answers import Answer
-from replayer.engine.wire import ReplyPlan, ReplyWriter
 from replayer.engine.wire_anthropic import AnthropicWriter
 
 WORDS = tuple(b"w%d" % i for i in range(9))
-
-
-def plan(answer: Answer, **changes) -> ReplyPlan:
-    usual = {"id": "ab", "model": 'm"1', "created_unix_s": 1700000000, "prompt_tokens": 50, "answer": answer}
-    return ReplyPlan(**usual | changes)
-
-
-def stream(writer: ReplyWriter, *cuts: int, cached: int = 32) -> list[tuple[str | None, dict]]:
-    """The events of a whole stream with the answer written in pieces that end at `cuts`."""
-    out = writer.prelude()
-    writer.cached_tokens = cached
-    out += writer.begin()
-    bounds = [0, *cuts, len(writer.plan.answer.words)]
-    for first, end in itertools.pairwise(bounds):
-        out += writer.tokens(first, end)
-    return events(out + writer.end())
-
-
-def events(data: bytes) -> list[tuple[str | None, dict]]:
-    assert data.endswith(b"\n\n")
-    found = []
-    for block in data.decode().removesuffix("\n\n").split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.split("\n"))
-        if fields["data"] != "[DONE]":
-            found.append((fields.get("event"), orjson.loads(fields["data"])))
-    return found
 
 
 def types(found: list[tuple[str | None, dict]]) -> list[str]:
     return [value["type"] for _, value in found]
 
 
-def test_an_anthropic_stream_of_text():
+def test_an_anthropic_stream_of_text(plan, stream):
     found = stream(AnthropicWriter(plan(Answer(words=WORDS[:3]))), 1)
     assert [name for name, _ in found] == types(found)
     assert types(found) == [
@@ -61,14 +32,14 @@ def test_an_anthropic_stream_of_text():
     assert found[-2][1]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
 
 
-def test_anthropic_usage_counts_cached_tokens_apart():
+def test_anthropic_usage_counts_cached_tokens_apart(plan, stream):
     found = stream(AnthropicWriter(plan(Answer(words=WORDS[:3]))))
     expected = {"input_tokens": 18, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 32}
     assert expected | {"output_tokens": 0} == found[0][1]["message"]["usage"]
     assert expected | {"output_tokens": 3} == found[-2][1]["usage"]
 
 
-def test_an_anthropic_stream_of_all_three_kinds():
+def test_an_anthropic_stream_of_all_three_kinds(plan, stream):
     answer = Answer(words=WORDS, reasoning_tokens=3, tool_call_tokens=3, tool_name="Read")
     found = stream(AnthropicWriter(plan(answer)), 2, 4, 7)
     starts = [

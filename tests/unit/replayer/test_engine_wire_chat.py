@@ -1,43 +1,14 @@
 """Streams of Chat Completions, read back by an independent few lines of SSE and JSON."""
 
-import itertools
-
 import orjson
 
 from replayer.engine.answers import Answer
-from replayer.engine.wire import ReplyPlan, ReplyWriter
 from replayer.engine.wire_chat import ChatWriter
 
 WORDS = tuple(b"w%d" % i for i in range(9))
 
 
-def plan(answer: Answer, **changes) -> ReplyPlan:
-    usual = {"id": "ab", "model": 'm"1', "created_unix_s": 1700000000, "prompt_tokens": 50, "answer": answer}
-    return ReplyPlan(**usual | changes)
-
-
-def stream(writer: ReplyWriter, *cuts: int, cached: int = 32) -> list[tuple[str | None, dict]]:
-    """The events of a whole stream with the answer written in pieces that end at `cuts`."""
-    out = writer.prelude()
-    writer.cached_tokens = cached
-    out += writer.begin()
-    bounds = [0, *cuts, len(writer.plan.answer.words)]
-    for first, end in itertools.pairwise(bounds):
-        out += writer.tokens(first, end)
-    return events(out + writer.end())
-
-
-def events(data: bytes) -> list[tuple[str | None, dict]]:
-    assert data.endswith(b"\n\n")
-    found = []
-    for block in data.decode().removesuffix("\n\n").split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.split("\n"))
-        if fields["data"] != "[DONE]":
-            found.append((fields.get("event"), orjson.loads(fields["data"])))
-    return found
-
-
-def test_a_chat_stream_of_text_with_usage():
+def test_a_chat_stream_of_text_with_usage(plan, stream):
     found = stream(ChatWriter(plan(Answer(words=WORDS[:3]))), 1)
     deltas = [value["choices"][0]["delta"] for _, value in found[:-1]]
     assert deltas == [{"role": "assistant", "content": ""}, {"content": "w0"}, {"content": " w1 w2"}, {}]
@@ -49,16 +20,16 @@ def test_a_chat_stream_of_text_with_usage():
     assert {"chat.completion.chunk"} == {value["object"] for _, value in found}
 
 
-def test_a_chat_stream_without_usage_has_no_such_field():
+def test_a_chat_stream_without_usage_has_no_such_field(plan, stream):
     writer = ChatWriter(plan(Answer(words=WORDS[:3]), include_usage=False))
     assert all("usage" not in value for _, value in stream(writer))
 
 
-def test_a_chat_stream_ends_with_its_mark():
+def test_a_chat_stream_ends_with_its_mark(plan):
     assert ChatWriter(plan(Answer(words=WORDS[:1]))).end().endswith(b"data: [DONE]\n\n")
 
 
-def test_a_chat_stream_of_all_three_kinds():
+def test_a_chat_stream_of_all_three_kinds(plan, stream):
     answer = Answer(words=WORDS, reasoning_tokens=3, tool_call_tokens=3, tool_name="Read")
     found = stream(ChatWriter(plan(answer)), 2, 4, 7)
     deltas = [value["choices"][0]["delta"] for _, value in found[:-1]]

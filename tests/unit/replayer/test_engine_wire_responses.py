@@ -1,48 +1,19 @@
 """Streams of Responses, read back by an independent few lines of SSE and JSON."""
 
-import itertools
-
 import orjson
 import pytest
 
 from replayer.engine.answers import Answer
-from replayer.engine.wire import ReplyPlan, ReplyWriter
 from replayer.engine.wire_responses import ResponsesWriter
 
 WORDS = tuple(b"w%d" % i for i in range(9))
-
-
-def plan(answer: Answer, **changes) -> ReplyPlan:
-    usual = {"id": "ab", "model": 'm"1', "created_unix_s": 1700000000, "prompt_tokens": 50, "answer": answer}
-    return ReplyPlan(**usual | changes)
-
-
-def stream(writer: ReplyWriter, *cuts: int, cached: int = 32) -> list[tuple[str | None, dict]]:
-    """The events of a whole stream with the answer written in pieces that end at `cuts`."""
-    out = writer.prelude()
-    writer.cached_tokens = cached
-    out += writer.begin()
-    bounds = [0, *cuts, len(writer.plan.answer.words)]
-    for first, end in itertools.pairwise(bounds):
-        out += writer.tokens(first, end)
-    return events(out + writer.end())
-
-
-def events(data: bytes) -> list[tuple[str | None, dict]]:
-    assert data.endswith(b"\n\n")
-    found = []
-    for block in data.decode().removesuffix("\n\n").split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.split("\n"))
-        if fields["data"] != "[DONE]":
-            found.append((fields.get("event"), orjson.loads(fields["data"])))
-    return found
 
 
 def types(found: list[tuple[str | None, dict]]) -> list[str]:
     return [value["type"] for _, value in found]
 
 
-def test_a_responses_stream_of_text():
+def test_a_responses_stream_of_text(plan, stream):
     found = stream(ResponsesWriter(plan(Answer(words=WORDS[:3]))), 1)
     assert [name for name, _ in found] == types(found)
     assert types(found) == [
@@ -60,7 +31,7 @@ def test_a_responses_stream_of_text():
     assert [v["delta"] for _, v in found if v["type"] == "response.output_text.delta"] == ["w0", " w1 w2"]
 
 
-def test_responses_usage_tells_cached_and_reasoning_tokens():
+def test_responses_usage_tells_cached_and_reasoning_tokens(plan, stream):
     answer = Answer(words=WORDS, reasoning_tokens=4)
     usage = stream(ResponsesWriter(plan(answer)))[-1][1]["response"]["usage"]
     assert (usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]) == (50, 32)
@@ -69,13 +40,13 @@ def test_responses_usage_tells_cached_and_reasoning_tokens():
 
 
 @pytest.mark.parametrize("cuts", [(), (2, 4, 7), tuple(range(1, 9))])
-def test_responses_events_are_numbered_without_gaps(cuts):
+def test_responses_events_are_numbered_without_gaps(cuts, plan, stream):
     answer = Answer(words=WORDS, reasoning_tokens=3, tool_call_tokens=3, tool_name="Read")
     found = stream(ResponsesWriter(plan(answer)), *cuts)
     assert list(range(len(found))) == [value["sequence_number"] for _, value in found]
 
 
-def test_a_responses_stream_of_all_three_kinds():
+def test_a_responses_stream_of_all_three_kinds(plan, stream):
     answer = Answer(words=WORDS, reasoning_tokens=3, tool_call_tokens=3, tool_name="Read")
     found = stream(ResponsesWriter(plan(answer)), 2, 4, 7)
     done = [value["item"] for _, value in found if value["type"] == "response.output_item.done"]
@@ -86,7 +57,7 @@ def test_a_responses_stream_of_all_three_kinds():
     assert orjson.loads(arguments) == {"text": "w6 w7 w8"}
 
 
-def test_a_responses_answer_cut_by_the_limit_is_incomplete_in_its_last_item():
+def test_a_responses_answer_cut_by_the_limit_is_incomplete_in_its_last_item(plan, stream):
     answer = Answer(words=WORDS, reasoning_tokens=3, is_cut=True)
     kind, value = stream(ResponsesWriter(plan(answer)))[-1]
     assert kind == "response.incomplete"
