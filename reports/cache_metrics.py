@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal
 
 import polars as pl
 
-from reports.metric import Metric, Number, Row, ratio
+from reports.metric import Metric, Number, Row, defined, ratio
 from reports.sessions import IS_COMPLETE
 from reports.tables import Facts
 
-Origin = Literal["session", "tree", "other"]
 GAP_EDGES_S = (1, 10, 60, 300)
 """Borders between the gap buckets at time scale 1; they are scaled like the gaps themselves."""
 
@@ -41,29 +39,18 @@ def cache_population(facts: Facts) -> pl.DataFrame:
     )
 
 
-def _input_tokens(facts: Facts) -> int | None:
-    """Prompt tokens of the population; None if it is empty."""
-    calls = cache_population(facts)
-    return None if calls.is_empty() else int(calls["input_tokens"].sum())
-
-
-def _reported_tokens(facts: Facts) -> int | None:
-    """Cached tokens as reported; None if no call reports them."""
-    return _sum(cache_population(facts)["usage_cache_read_tokens"])
-
-
-def _bound_tokens(facts: Facts) -> int | None:
-    """What an unlimited cache could have served; None without a trace."""
-    return _sum(cache_population(facts)["bound_tokens"])
-
-
-def _bound_tokens_from(origin: Origin) -> Callable[[Facts], int | None]:
-    """The part of the bound that one origin had."""
+def _tokens(column: str) -> Callable[[Facts], int | None]:
+    """Sum of a column of the population; None if no call has a value."""
 
     def compute(facts: Facts) -> int | None:
-        return _sum(cache_population(facts)[f"bound_{origin}_tokens"])
+        return _sum(cache_population(facts)[column])
 
     return compute
+
+
+_input_tokens = _tokens("input_tokens")
+_reported_tokens = _tokens("usage_cache_read_tokens")
+_bound_tokens = _tokens("bound_tokens")
 
 
 def _lost_tokens(facts: Facts) -> int | None:
@@ -72,14 +59,17 @@ def _lost_tokens(facts: Facts) -> int | None:
     return None if bound is None or reported is None else bound - reported
 
 
-def _engine_query_tokens(facts: Facts) -> int | None:
-    """Prompt tokens that the engines looked up between the first and the last reading."""
-    return _counter_delta(facts.scrapes, "prefix_query_tokens")
+def _growth(counter: str) -> Callable[[Facts], int | None]:
+    """Growth of an engine's counter from the first to the last reading."""
+
+    def compute(facts: Facts) -> int | None:
+        return _counter_delta(facts.scrapes, counter)
+
+    return compute
 
 
-def _engine_hit_tokens(facts: Facts) -> int | None:
-    """Prompt tokens that the engines found between the first and the last reading."""
-    return _counter_delta(facts.scrapes, "prefix_hit_tokens")
+_engine_query_tokens = _growth("prefix_query_tokens")
+_engine_hit_tokens = _growth("prefix_hit_tokens")
 
 
 def _by_gap(facts: Facts) -> list[Row]:
@@ -137,120 +127,49 @@ def _counter_delta(scrapes: pl.DataFrame, name: str) -> int | None:
     return None if readings.is_empty() else round(total)
 
 
-CACHE_NUMBERS: tuple[Metric[Number], ...] = (
-    Metric(
-        name="cache_calls",
-        title="Calls compared",
-        unit="calls",
-        formula="count",
-        population="complete calls that report cached tokens; all complete calls if none does",
-        compute=lambda facts: cache_population(facts).height,
-    ),
-    Metric(
-        name="cache_input_tokens",
-        title="Prompt tokens of these calls",
-        unit="tokens",
-        formula="sum of reported input tokens, of planned prompt tokens where none are reported",
-        population="as cache_calls",
-        compute=_input_tokens,
-    ),
-    Metric(
-        name="cache_reported_tokens",
-        title="Cached tokens, reported",
-        unit="tokens",
-        formula="sum of reported cached tokens",
-        population="as cache_calls",
-        compute=_reported_tokens,
-    ),
-    Metric(
-        name="cache_reported_ratio",
-        title="Hit rate, reported",
-        unit="",
-        formula="cache_reported_tokens / cache_input_tokens",
-        population="as cache_calls",
-        compute=lambda facts: ratio(_reported_tokens(facts), _input_tokens(facts)),
-    ),
-    Metric(
-        name="cache_bound_tokens",
-        title="Cached tokens, unlimited cache",
-        unit="tokens",
-        formula="sum of (size of the longest prefix that an earlier sent prompt had / prompt size) × input tokens",
-        population="as cache_calls; prefixes are looked for among all calls sent before and not turned away",
-        compute=_bound_tokens,
-    ),
-    Metric(
-        name="cache_bound_session_tokens",
-        title="… within the session",
-        unit="tokens",
-        formula="the part of cache_bound_tokens that an earlier prompt of the same session had",
-        population="as cache_bound_tokens",
-        compute=_bound_tokens_from("session"),
-    ),
-    Metric(
-        name="cache_bound_tree_tokens",
-        title="… between agents of a tree",
-        unit="tokens",
-        formula="the part beyond it that another session of the same tree had",
-        population="as cache_bound_tokens",
-        compute=_bound_tokens_from("tree"),
-    ),
-    Metric(
-        name="cache_bound_other_tokens",
-        title="… between trees",
-        unit="tokens",
-        formula="the part beyond both that another tree had",
-        population="as cache_bound_tokens",
-        compute=_bound_tokens_from("other"),
-    ),
-    Metric(
-        name="cache_bound_ratio",
-        title="Hit rate, unlimited cache",
-        unit="",
-        formula="cache_bound_tokens / cache_input_tokens",
-        population="as cache_calls",
-        compute=lambda facts: ratio(_bound_tokens(facts), _input_tokens(facts)),
-    ),
-    Metric(
-        name="cache_lost_tokens",
-        title="Lost tokens",
-        unit="tokens",
-        formula="cache_bound_tokens − cache_reported_tokens",
-        population="as cache_calls",
-        compute=_lost_tokens,
-    ),
-    Metric(
-        name="engine_query_tokens",
-        title="Prompt tokens looked up, engine",
-        unit="tokens",
-        formula="growth of the engine's counter from the first to the last reading, summed over engines",
-        population="all requests the engine served between these readings",
-        compute=_engine_query_tokens,
-    ),
-    Metric(
-        name="engine_hit_tokens",
-        title="Cached tokens, engine",
-        unit="tokens",
-        formula="growth of the engine's counter from the first to the last reading, summed over engines",
-        population="all requests the engine served between these readings",
-        compute=_engine_hit_tokens,
-    ),
-    Metric(
-        name="engine_hit_ratio",
-        title="Hit rate, engine",
-        unit="",
-        formula="engine_hit_tokens / engine_query_tokens",
-        population="all requests the engine served between these readings",
-        compute=lambda facts: ratio(_engine_hit_tokens(facts), _engine_query_tokens(facts)),
-    ),
+_GROWTH = "growth of the engine's counter from the first to the last reading, summed over engines"
+_SERVED = "all requests the engine served between these readings"
+
+# fmt: off
+CACHE_NUMBERS: tuple[Metric[Number], ...] = defined(
+    ("cache_calls", "Calls compared", "calls", "count",
+     "complete calls that report cached tokens; all complete calls if none does",
+     lambda facts: cache_population(facts).height),
+    ("cache_input_tokens", "Prompt tokens of these calls", "tokens",
+     "sum of reported input tokens, of planned prompt tokens where none are reported", "as cache_calls",
+     _input_tokens),
+    ("cache_reported_tokens", "Cached tokens, reported", "tokens", "sum of reported cached tokens",
+     "as cache_calls", _reported_tokens),
+    ("cache_reported_ratio", "Hit rate, reported", "", "cache_reported_tokens / cache_input_tokens",
+     "as cache_calls", lambda facts: ratio(_reported_tokens(facts), _input_tokens(facts))),
+    ("cache_bound_tokens", "Cached tokens, unlimited cache", "tokens",
+     "sum of (size of the longest prefix that an earlier sent prompt had / prompt size) × input tokens",
+     "as cache_calls; prefixes are looked for among all calls sent before and not turned away",
+     _bound_tokens),
+    ("cache_bound_session_tokens", "… within the session", "tokens",
+     "the part of cache_bound_tokens that an earlier prompt of the same session had", "as cache_bound_tokens",
+     _tokens("bound_session_tokens")),
+    ("cache_bound_tree_tokens", "… between agents of a tree", "tokens",
+     "the part beyond it that another session of the same tree had", "as cache_bound_tokens",
+     _tokens("bound_tree_tokens")),
+    ("cache_bound_other_tokens", "… between trees", "tokens",
+     "the part beyond both that another tree had", "as cache_bound_tokens", _tokens("bound_other_tokens")),
+    ("cache_bound_ratio", "Hit rate, unlimited cache", "", "cache_bound_tokens / cache_input_tokens",
+     "as cache_calls", lambda facts: ratio(_bound_tokens(facts), _input_tokens(facts))),
+    ("cache_lost_tokens", "Lost tokens", "tokens", "cache_bound_tokens − cache_reported_tokens",
+     "as cache_calls", _lost_tokens),
+    ("engine_query_tokens", "Prompt tokens looked up, engine", "tokens", _GROWTH, _SERVED,
+     _engine_query_tokens),
+    ("engine_hit_tokens", "Cached tokens, engine", "tokens", _GROWTH, _SERVED, _engine_hit_tokens),
+    ("engine_hit_ratio", "Hit rate, engine", "", "engine_hit_tokens / engine_query_tokens", _SERVED,
+     lambda facts: ratio(_engine_hit_tokens(facts), _engine_query_tokens(facts))),
+    ("engine_preemptions", "Preemptions, engine", "requests", _GROWTH, _SERVED, _growth("preemptions")),
+    ("engine_rejections", "Rejections, engine", "requests", _GROWTH, _SERVED, _growth("rejections")),
 )
 
-CACHE_TABLES: tuple[Metric[list[Row]], ...] = (
-    Metric(
-        name="cache_by_gap",
-        title="Hit rate by the gap before the call",
-        unit="tokens",
-        formula="reported and bound tokens over input tokens, per bucket of the gap as played",
-        population="as cache_calls; calls without a gap are the first of their tree",
-        compute=_by_gap,
-    ),
+CACHE_TABLES: tuple[Metric[list[Row]], ...] = defined(
+    ("cache_by_gap", "Hit rate by the gap before the call", "tokens",
+     "reported and bound tokens over input tokens, per bucket of the gap as played",
+     "as cache_calls; calls without a gap are the first of their tree", _by_gap),
 )
+# fmt: on

@@ -4,15 +4,16 @@ A colour `@wait` stands for the page's custom property `--wait`, so figures foll
 came from outside is escaped here: plotly reads a few HTML tags in labels.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from reports.call_metrics import between_ms
 from reports.metric import NS_PER_S
 from reports.series import Line, thinned
-from reports.sessions import IS_SENT
+from reports.sessions import IS_PLAYED, IS_SENT
 from reports.stats import Floats, ecdf
 from reports.summary import Report
 from reports.words import gap_label, text_from_ratio
@@ -20,6 +21,8 @@ from reports.words import gap_label, text_from_ratio
 _ECDF_POINTS = 400
 _SCATTER_POINTS = 3000
 _LINE_POINTS = 1200
+_WIDE_FACTOR = 20
+_RUN_TIME = "s since the start of the run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +33,9 @@ class Figure:
     """Id of its element."""
     title: str
     """Heading."""
-    note: str
+    note: str = ""
     """Population and n, and what was left out of the drawing."""
-    traces: list[dict[str, Any]]
+    traces: list[dict[str, Any]] = field(default_factory=list)
     """Plotly traces; empty if the run has nothing to draw, and then the note says so."""
     layout: dict[str, Any] = field(default_factory=dict)
     """Plotly layout beyond the page's own."""
@@ -44,8 +47,8 @@ def ttft_ecdf(report: Report) -> Figure:
     """Both TTFTs as cumulative shares."""
     return _ecdf_figure(
         report,
-        "ttft-ecdf",
-        "TTFT, cumulative",
+        Figure(id="ttft-ecdf", title="TTFT, cumulative"),
+        "time to first token, ms",
         [("ttft_service_ms", "service (from sent)", "@wait"), ("ttft_user_ms", "user (from due)", "@user")],
     )
 
@@ -54,8 +57,8 @@ def itl_ecdf(report: Report) -> Figure:
     """Time between tokens and longest stalls as cumulative shares."""
     return _ecdf_figure(
         report,
-        "itl-ecdf",
-        "Time between tokens and longest stalls, cumulative",
+        Figure(id="itl-ecdf", title="Time between tokens (ITL) and longest stalls, cumulative"),
+        "time without a token, ms",
         [
             ("itl_ms", "mean time between tokens of a call", "@decode"),
             ("longest_stall_ms", "longest stall of a call", "@failed"),
@@ -67,16 +70,16 @@ def lateness_ecdf(report: Report) -> Figure:
     """Lateness as a cumulative share."""
     return _ecdf_figure(
         report,
-        "lateness-ecdf",
-        "Lateness, cumulative",
+        Figure(id="lateness-ecdf", title="Lateness, cumulative"),
+        "lateness, ms",
         [
             ("lateness_ms", "sent − due", "@user"),
-            ("client_lateness_ms", "without opening connections", "@wait"),
+            ("client_lateness_ms", "client: without opening connections", "@wait"),
         ],
     )
 
 
-def _ecdf_figure(report: Report, name: str, title: str, parts: list[tuple[str, str, str]]) -> Figure:
+def _ecdf_figure(report: Report, empty: Figure, x_title: str, parts: list[tuple[str, str, str]]) -> Figure:
     traces: list[dict[str, Any]] = []
     counts: list[str] = []
     for metric, label, colour in parts:
@@ -93,88 +96,104 @@ def _ecdf_figure(report: Report, name: str, title: str, parts: list[tuple[str, s
                 "name": label,
                 "x": _rounded(x),
                 "y": _rounded(share),
-                "hovertemplate": "%{y:.1%} of calls take at most %{x:,.4~g} ms<extra></extra>",
+                "hovertemplate": f"{label}: %{{y:.1%}} of calls have at most %{{x:,.3~g}} ms<extra></extra>",
             }
         )
-    everything = [report.answers.samples[metric].values for metric, _, _ in parts]
-    layout = {
-        "xaxis": {"title": {"text": "ms"}} | _scale(np.concatenate(everything)),
-        "yaxis": {"title": {"text": "share of calls"}, "tickformat": ".0%", "range": [0, 1.02]},
-    }
-    return Figure(id=name, title=title, note=_note("; ".join(counts), traces), traces=traces, layout=layout)
+    everything = np.concatenate([report.answers.samples[metric].values for metric, _, _ in parts])
+    return replace(
+        empty,
+        note=_note("; ".join(counts), traces),
+        traces=traces,
+        layout={
+            # Values of 0 have no place on a logarithmic axis; the curve then begins at their share.
+            "xaxis": _axis(x_title) | _scale(everything[everything > 0]),
+            "yaxis": {"title": {"text": "share of calls"}, "tickformat": ".0%", "range": [0, 1.02]},
+        },
+    )
+
+
+def _axis(title: str) -> dict[str, Any]:
+    return {"title": {"text": title}, "tickformat": ",~g"}
 
 
 def _scale(values: Floats) -> dict[str, Any]:
-    """A logarithmic axis where values span more than two decades above 0."""
-    is_wide = values.size > 0 and values.min() > 0 and values.max() / values.min() > 100
-    return {"type": "log", "dtick": 1, "exponentformat": "none"} if is_wide else {"rangemode": "tozero"}
+    """A logarithmic axis where values above 0 span more than a factor of 20."""
+    is_wide = values.size > 0 and values.min() > 0 and values.max() / values.min() > _WIDE_FACTOR
+    # Labels at 1, 2 and 5: an axis of two decades would have but one or two labels.
+    return {"type": "log", "dtick": "D2"} if is_wide else {"rangemode": "tozero"}
 
 
 def ttft_over_time(report: Report) -> Figure:
     """Service TTFT of each call at the moment it was sent."""
-    calls = report.facts.calls.filter(IS_SENT & pl.col("first_token_ns").is_not_null())
-    kept = _thinned_rows(calls)
-    ttft_ms = ((kept["first_token_ns"] - kept["sent_ns"]) / 1e6).to_numpy()
-    return _scatter(
-        Figure(
-            id="ttft-time",
-            title="Service TTFT over the run",
-            note=_population("sent calls with a first token", calls.height, kept.height),
-            traces=[_points((kept["sent_ns"] / NS_PER_S).to_numpy(), ttft_ms, _call_labels(kept), "@wait")]
-            if kept.height
-            else [],
-            layout=_axes("s since the start of the run", "ms")
-            | {"yaxis": {"title": {"text": "ms"}} | _scale(ttft_ms)},
-        )
+    return _calls_figure(
+        report.facts.calls.filter(IS_SENT & pl.col("first_token_ns").is_not_null()),
+        Figure(id="ttft-time", title="Service TTFT over the run", note="sent calls with a first token"),
+        (_RUN_TIME, pl.col("sent_ns") / NS_PER_S),
+        ("service TTFT, ms", between_ms("sent_ns", "first_token_ns")),
+        colour="@wait",
     )
 
 
 def ttft_by_prefill(report: Report) -> Figure:
     """Service TTFT against the prompt tokens that were not cached."""
-    calls = report.facts.calls.filter(
-        IS_SENT
-        & pl.col("first_token_ns").is_not_null()
-        & pl.col("usage_input_tokens").is_not_null()
-        & pl.col("usage_cache_read_tokens").is_not_null()
-    )
-    kept = _thinned_rows(calls)
-    uncached = (kept["usage_input_tokens"] - kept["usage_cache_read_tokens"]).to_numpy()
-    ttft_ms = ((kept["first_token_ns"] - kept["sent_ns"]) / 1e6).to_numpy()
-    return _scatter(
+    uncached = pl.col("usage_input_tokens") - pl.col("usage_cache_read_tokens")
+    return _calls_figure(
+        report.facts.calls.filter(IS_SENT & pl.col("first_token_ns").is_not_null() & uncached.is_not_null()),
         Figure(
             id="ttft-prefill",
             title="Service TTFT by prompt tokens that were not cached",
-            note=_population("calls with a first token that report cached tokens", calls.height, kept.height),
-            traces=[_points(uncached, ttft_ms, _call_labels(kept), "@wait")] if kept.height else [],
-            layout=_axes("prompt tokens not cached, as reported", "ms"),
-        )
+            note="sent calls with a first token that report cached tokens",
+        ),
+        ("prompt tokens not cached, as reported", uncached.cast(pl.Float64)),
+        ("service TTFT, ms", between_ms("sent_ns", "first_token_ns")),
+        colour="@wait",
     )
 
 
 def lateness_over_time(report: Report) -> Figure:
     """Lateness of each call at the moment it was due."""
-    calls = report.facts.calls.filter(IS_SENT & pl.col("due_ns").is_not_null())
-    kept = _thinned_rows(calls)
-    late_ms = ((kept["sent_ns"] - kept["due_ns"]) / 1e6).to_numpy()
-    return _scatter(
-        Figure(
-            id="lateness-time",
-            title="Lateness over the run",
-            note=_population("sent calls", calls.height, kept.height),
-            traces=[_points((kept["due_ns"] / NS_PER_S).to_numpy(), late_ms, _call_labels(kept), "@user")]
-            if kept.height
-            else [],
-            layout=_axes("s since the start of the run", "sent − due, ms"),
-        )
+    return _calls_figure(
+        report.facts.calls.filter(IS_SENT & pl.col("due_ns").is_not_null()),
+        Figure(id="lateness-time", title="Lateness over the run", note="sent calls"),
+        (_RUN_TIME, pl.col("due_ns") / NS_PER_S),
+        ("lateness (sent − due), ms", between_ms("due_ns", "sent_ns")),
+        colour="@user",
+    )
+
+
+def _calls_figure(
+    calls: pl.DataFrame, empty: Figure, x: tuple[str, pl.Expr], y: tuple[str, pl.Expr], *, colour: str
+) -> Figure:
+    """One point per call, or per so many calls; axes are given by title and value."""
+    kept = calls
+    if calls.height > _SCATTER_POINTS:
+        kept = calls[np.linspace(0, calls.height - 1, _SCATTER_POINTS).round().astype(np.int64)]
+    thinned_note = "" if kept is calls else f"; one in {calls.height / kept.height:.3g} is drawn"
+    labels = [
+        f"call {call}, instance {instance}, session {session}"
+        for call, instance, session in kept.select("call", "instance", "session").iter_rows()
+    ]
+    columns = kept.select(x=x[1], y=y[1])
+    ys = columns["y"].to_numpy()
+    points = _points(columns["x"].to_numpy(), ys, labels, colour)
+    points["hovertemplate"] = f"%{{text}}<br>{y[0]}: %{{y:,.3~g}}<br>{x[0]}: %{{x:,.4~g}}<extra></extra>"
+    return replace(
+        empty,
+        note=_note(f"{empty.note}, n = {calls.height:,}{thinned_note}", labels),
+        traces=[points] if labels else [],
+        layout={
+            "xaxis": _axis(x[0]),
+            "yaxis": _axis(y[0]) | _scale(ys),
+            "hovermode": "closest",
+            "showlegend": False,
+        },
     )
 
 
 def session_slowdown(report: Report) -> Figure:
     """Time of each session in the run against the time expected from the recording."""
     sessions = report.facts.sessions.filter(
-        pl.col("is_whole")
-        & (pl.col("complete_calls") == pl.col("calls"))
-        & (pl.col("expected_end_ns") > pl.col("expected_start_ns"))
+        IS_PLAYED & (pl.col("expected_end_ns") > pl.col("expected_start_ns"))
     )
     expected = ((sessions["expected_end_ns"] - sessions["expected_start_ns"]) / NS_PER_S).to_numpy()
     actual = ((sessions["last_end_ns"] - sessions["first_due_ns"]) / NS_PER_S).to_numpy()
@@ -191,21 +210,29 @@ def session_slowdown(report: Report) -> Figure:
                 "mode": "lines",
                 "x": ends,
                 "y": ends,
-                "name": "as recorded",
+                "name": "as expected",
                 "line": {"color": "@muted", "dash": "dash", "width": 1},
                 "hoverinfo": "skip",
             },
-            _points(expected, actual, labels, "@wait") | {"name": "session"},
+            _points(expected, actual, labels, "@wait")
+            | {
+                "name": "session",
+                "hovertemplate": "%{text}<br>in the run %{y:,.3~g} s, expected %{x:,.3~g} s<extra></extra>",
+            },
         ]
     wide = _scale(np.concatenate([expected, actual]))
     return Figure(
         id="session-slowdown",
-        title="Sessions: time in the run by time expected from the recording",
-        note=_note(f"sessions of which every planned call is complete, n = {sessions.height:,}", traces),
+        title="Sessions: time in the run by expected time",
+        note=_note(
+            "sessions of which every planned call is complete and that have an expected time, "
+            f"n = {sessions.height:,}",
+            traces,
+        ),
         traces=traces,
         layout={
-            "xaxis": {"title": {"text": "recorded durations and scaled gaps, s"}} | wide,
-            "yaxis": {"title": {"text": "in the run, s"}} | wide,
+            "xaxis": _axis("expected (recorded durations, gaps as played), s") | wide,
+            "yaxis": _axis("in the run, s") | wide,
             "hovermode": "closest",
         },
     )
@@ -307,7 +334,11 @@ def load_over_time(report: Report) -> Figure:
         *((line, "@engine", "y2", "dash") for line in lines["engine_kv_usage_ratio"]),
     ]
     traces = [_line(line, colour, axis, dash) for line, colour, axis, dash in drawn if line.at_s.size]
-    layout: dict[str, Any] = _axes("s since the start of the run", "calls, sessions, requests")
+    layout: dict[str, Any] = {
+        "xaxis": _axis(_RUN_TIME),
+        "yaxis": _axis("calls, sessions, requests") | {"rangemode": "tozero"},
+        "hovermode": "x unified",
+    }
     if lines["engine_kv_usage_ratio"]:
         layout["yaxis2"] = {
             "title": {"text": "KV cache in use"},
@@ -327,7 +358,7 @@ def load_over_time(report: Report) -> Figure:
             traces,
         ),
         traces=traces,
-        layout=layout | {"hovermode": "x unified"},
+        layout=layout,
     )
 
 
@@ -352,35 +383,7 @@ def _points(x: Floats, y: Floats, labels: list[str], colour: str) -> dict[str, A
         "x": _rounded(x),
         "y": _rounded(y),
         "text": labels,
-        "hovertemplate": "%{text}<br>%{x:,.4~g}, %{y:,.4~g}<extra></extra>",
     }
-
-
-def _scatter(figure: Figure) -> Figure:
-    figure.layout.update({"hovermode": "closest", "showlegend": False})
-    return figure
-
-
-def _axes(x: str, y: str) -> dict[str, Any]:
-    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}, "rangemode": "tozero"}}
-
-
-def _call_labels(calls: pl.DataFrame) -> list[str]:
-    return [
-        f"call {call}, instance {instance}, session {session}"
-        for call, instance, session in calls.select("call", "instance", "session").iter_rows()
-    ]
-
-
-def _thinned_rows(calls: pl.DataFrame) -> pl.DataFrame:
-    if calls.height <= _SCATTER_POINTS:
-        return calls
-    return calls[np.linspace(0, calls.height - 1, _SCATTER_POINTS).round().astype(np.int64)]
-
-
-def _population(what: str, count: int, drawn: int) -> str:
-    thinned_note = "" if drawn == count else f"; one in {count / drawn:.3g} is drawn"
-    return _note(f"{what}, n = {count:,}{thinned_note}", [count] if count else [])
 
 
 def _note(text: str, drawn: list[Any]) -> str:

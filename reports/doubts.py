@@ -7,6 +7,7 @@ from reports.answers import Answers
 from reports.metric import Number
 from reports.stats import quantile
 from reports.tables import Facts
+from reports.words import counted, text_from_float, text_from_seconds
 
 LATENESS_BOUND_MS = 50.0
 """Bound on the client's lateness at p99 and on the lag of its event loop, where the run's options name none."""
@@ -50,6 +51,7 @@ def find_doubts(facts: Facts, answers: Answers) -> tuple[Doubt, ...]:
         *_of_the_end(facts, answers),
         *_of_the_client(facts, answers),
         *_of_the_calls(answers.numbers),
+        *_of_the_answers(answers.numbers),
         *_of_the_sizes(facts, answers.numbers),
         *_of_the_cache(facts, answers.numbers),
         *_of_the_scrapes(answers.numbers),
@@ -73,16 +75,17 @@ def _of_the_end(facts: Facts, answers: Answers) -> Iterator[Doubt]:
             action="calls in flight at that moment are missing; play the trace again",
         )
     elif facts.end.interrupted:
+        stopped = answers.numbers["stopped_calls"]
         yield Doubt(
             name="interrupted",
-            what="the run was stopped before its end",
+            what=f"the run was stopped before its end, with {counted(stopped, 'call')} in flight",
             cause="Ctrl-C or a signal",
             action="long sessions are under-represented; play the trace to its end",
         )
     if facts.lines_lost:
         yield Doubt(
             name="lines_lost",
-            what=f"{facts.lines_lost:,} lines of the run's files could not be read",
+            what=f"{counted(facts.lines_lost, 'line')} of the run's files unreadable",
             cause="the run was cut while it wrote, or its files were damaged",
             action="the calls on these lines are missing from every figure",
         )
@@ -90,7 +93,7 @@ def _of_the_end(facts: Facts, answers: Answers) -> Iterator[Doubt]:
     if facts.end is not None and missing:
         yield Doubt(
             name="calls_missing",
-            what=f"{missing:,} planned calls left no result",
+            what=f"{counted(missing, 'planned call')} without a result",
             cause="lines were lost, or the replay failed",
             action="play the trace again; report a fault of aitrace if it happens twice",
         )
@@ -102,7 +105,7 @@ def _of_the_client(facts: Facts, answers: Answers) -> Iterator[Doubt]:
     if late_ms is not None and late_ms > bound_ms:
         yield Doubt(
             name="client_late",
-            what=f"the client was late: p99 {late_ms:,.1f} ms, bound {bound_ms:g} ms",
+            what=f"the client was late: p99 {text_from_float(late_ms)} ms, bound {bound_ms:g} ms",
             cause="the replaying machine was busy, or too small for this load",
             action="free the machine, lower the load, or spread it over several; until then read TTFT from due",
         )
@@ -110,7 +113,7 @@ def _of_the_client(facts: Facts, answers: Answers) -> Iterator[Doubt]:
     if lag_ms is not None and lag_ms > bound_ms:
         yield Doubt(
             name="loop_lag",
-            what=f"the client's event loop lagged: p99 {lag_ms:,.1f} ms, bound {bound_ms:g} ms",
+            what=f"the client's event loop lagged: p99 {text_from_float(lag_ms)} ms, bound {bound_ms:g} ms",
             cause="the replaying process had no CPU when it wanted it",
             action="free the machine; tokens were seen later than they came, so TTFT and ITL are too long",
         )
@@ -134,23 +137,50 @@ def _of_the_calls(numbers: dict[str, Number]) -> Iterator[Doubt]:
     if numbers["refused_calls"]:
         yield Doubt(
             name="refusals",
-            what=f"{numbers['refused_calls']:,} of {sent:,} calls were refused",
+            what=f"{numbers['refused_calls']:,} of {counted(sent, 'call')} refused",
             cause="the endpoint had no room (429, 503, 529)",
             action="times are those of the calls that were let in; lower the load to compare endpoints",
         )
-    if numbers["failed_calls"]:
+    overloaded = (numbers["overload_calls"] or 0) - (numbers["refused_calls"] or 0)
+    if overloaded:
+        yield Doubt(
+            name="overload",
+            what=f"{counted(overloaded, 'call')} ended by an overload error in the stream",
+            cause="the endpoint let the call in and had no room for it later; the status stayed 200",
+            action="count these as refusals; lower the load to compare endpoints",
+        )
+    malformed = numbers["malformed_calls"]
+    if malformed:
+        yield Doubt(
+            name="malformed",
+            what=f"{counted(malformed, 'answer')} not of this protocol",
+            cause="the url leads to something else (a proxy, a login page), or --protocol is another one",
+            action="see the first text among the errors by kind; check url and protocol",
+        )
+    others = (numbers["failed_calls"] or 0) - overloaded - (malformed or 0)
+    if others:
         yield Doubt(
             name="errors",
-            what=f"{numbers['failed_calls']:,} calls failed otherwise",
+            what=f"{counted(others, 'call')} failed otherwise",
             cause="see the errors by kind",
             action="what failed is missing from the times of complete calls; mend it first",
         )
     if numbers["lost_sessions"]:
         yield Doubt(
             name="lost_sessions",
-            what=f"{numbers['lost_sessions']:,} sessions were lost",
+            what=f"{numbers['lost_sessions']:,} of {counted(numbers['planned_sessions'], 'session')} lost",
             cause="a call of each failed, and what waited for it was not sent",
             action="the later, longer prompts of these sessions are missing, so times look better than they are",
+        )
+
+
+def _of_the_answers(numbers: dict[str, Number]) -> Iterator[Doubt]:
+    if numbers["unparsed_events"]:
+        yield Doubt(
+            name="unparsed_events",
+            what=f"{counted(numbers['unparsed_events'], 'event')} unreadable",
+            cause="the endpoint or a proxy sends events that are no JSON or of another shape",
+            action="tokens in them were not seen, so TTFT and stalls may be too long; look at the stream itself",
         )
 
 
@@ -220,8 +250,8 @@ def _of_the_cache(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
         yield Doubt(
             name="trace_missing",
             what="the run directory holds no readable trace",
-            cause="it was moved without its trace.aitrace",
-            action="put it back for the cache bound and recorded times",
+            cause="it was moved without its trace.aitrace, or that file is damaged",
+            action="put the trace that was played there for the cache bound and recorded times",
             weighs=False,
         )
 
@@ -231,10 +261,12 @@ def _of_the_scrapes(numbers: dict[str, Number]) -> Iterator[Doubt]:
     longest_s, usual_s = numbers["longest_scrape_gap_s"], numbers["median_scrape_gap_s"]
     holes = longest_s is not None and usual_s is not None and longest_s > SCRAPE_HOLE_FACTOR * usual_s
     if scrapes and (failed / scrapes > FAILED_SCRAPES_BOUND_RATIO or holes):
-        longest = "none succeeded twice" if longest_s is None else f"longest hole {longest_s:,.1f} s"
+        longest = (
+            "none succeeded twice" if longest_s is None else f"longest hole {text_from_seconds(longest_s)}"
+        )
         yield Doubt(
             name="scrape_holes",
-            what=f"{failed:,} of {scrapes:,} readings of the engine's metrics failed, {longest}",
+            what=f"{failed:,} of {counted(scrapes, 'reading')} of the engine's metrics failed, {longest}",
             cause="the metrics endpoint was slow or away",
             action="the engine's figures may miss peaks; scrape less often, or from another port",
         )
@@ -245,7 +277,7 @@ def _of_the_sample(answers: Answers) -> Iterator[Doubt]:
     if count < P99_CALLS and answers.numbers["complete_calls"]:
         yield Doubt(
             name="few_calls",
-            what=f"n too small for {'p90 and above' if count < MIN_CALLS else 'p99'}: {count:,} calls with a first token",
+            what=f"n too small for {'p90 and above' if count < MIN_CALLS else 'p99'}: {counted(count, 'call')} with a first token",
             cause="the trace is short, or few of its calls got through",
             action=f"play more trees; p90 needs {MIN_CALLS} calls, p99 needs {P99_CALLS}",
             weighs=count < MIN_CALLS,

@@ -43,6 +43,14 @@ class Metric(Generic[Value]):
     """The computation."""
 
 
+def defined(*rows: tuple[str, str, str, str, str, Callable[[Facts], Value]]) -> tuple[Metric[Value], ...]:
+    """Definitions from the rows of a table, with the fields of `Metric` in their order."""
+    return tuple(
+        Metric(name=name, title=title, unit=unit, formula=formula, population=population, compute=compute)
+        for name, title, unit, formula, population, compute in rows
+    )
+
+
 def ratio(part: float | None, whole: float | None) -> float | None:
     """Part / whole; None if either is not known or the whole is 0."""
     return None if part is None or not whole else part / whole

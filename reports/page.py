@@ -3,7 +3,8 @@
 import datetime as dt
 from dataclasses import dataclass
 
-from reports.answers import Answers
+from reports.answers import Answers, Spread
+from reports.doubts import lateness_bound_ms
 from reports.metric import Number, Row
 from reports.metrics import METRICS
 from reports.stats import Interval
@@ -32,6 +33,18 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """One figure to be seen first."""
+
+    name: str
+    """What it is."""
+    value: str
+    """The figure with its unit."""
+    note: str
+    """What to read it by: a second figure, n, a bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageText:
     """All text of the page that depends on the run; nothing in it is escaped yet."""
 
@@ -39,36 +52,32 @@ class PageText:
     """Title of the page."""
     report: Report
     """For the verdict and its doubts."""
+    headlines: tuple[Headline, ...]
+    """How fast, how much cached, who was refused, how late the client was."""
     what_was_run: tuple[tuple[str, str], ...]
     """Name and value."""
-    sizes: Table
-    """Trees, sessions and calls: planned, complete, lost."""
-    ttft: Table
-    """TTFT and its parts."""
+    tables: dict[str, Table]
+    """By the names that the template uses."""
     intervals: tuple[str, ...]
     """Confidence intervals of TTFT, one sentence each."""
-    tokens: Table
-    """ITL, stalls, output speed."""
-    sessions: Table
-    """Sessions and trees against the recording."""
     time_scale: str
     """What the time scale did to the gaps."""
-    cache: Table
-    """Three hit rates with numerator and denominator."""
     cache_notes: tuple[str, ...]
-    """What must be known to read them."""
-    gaps: Table
-    """Hit rate by gap."""
-    lateness: Table
-    """Lateness and its parts."""
-    errors: Table
-    """Errors by kind and status; no rows if there are none."""
-    unsent: Table
-    """Calls not sent; no rows if there are none."""
-    classes: Table
-    """Calls by class."""
+    """What must be known to read the hit rates."""
     client: tuple[tuple[str, str], ...]
-    """How the replaying process fared: name and value."""
+    """How the replaying process and the engine fared: name and value."""
+
+
+_SPREADS = {
+    "ttft": ("ttft_service_ms", "ttft_user_ms", "headers_ms", "first_visible_ms"),
+    "tokens": ("itl_ms", "longest_stall_ms", "output_speed_tokens_per_s", "call_duration_ms"),
+    "sessions": (
+        "session_duration_s", "session_expected_s", "session_recorded_s", "session_slowdown_ratio",
+        "tree_duration_s", "tree_expected_s", "tree_slowdown_ratio",
+    ),
+    "lateness": ("lateness_ms", "client_lateness_ms", "connect_ms", "upload_ms"),
+}  # fmt: skip
+"""Distributions by the table that shows them."""
 
 
 def page_text(report: Report) -> PageText:
@@ -77,52 +86,88 @@ def page_text(report: Report) -> PageText:
     return PageText(
         title=f"{report.facts.header.model} – {report.facts.header.trace}",
         report=report,
+        headlines=headlines(report),
         what_was_run=what_was_run(report),
-        sizes=sizes_table(answers),
-        ttft=spread_table(
-            answers, ("ttft_service_ms", "ttft_user_ms", "headers_ms", "first_visible_ms"), "Times in ms"
-        ),
-        intervals=_interval_sentences(answers),
-        tokens=spread_table(
-            answers,
-            ("itl_ms", "longest_stall_ms", "output_speed_tokens_per_s", "call_duration_ms"),
-            "Units by row",
-        ),
-        sessions=spread_table(
-            answers,
-            (
-                "session_duration_s",
-                "session_expected_s",
-                "session_recorded_s",
-                "session_slowdown_ratio",
-                "tree_duration_s",
-                "tree_expected_s",
-                "tree_slowdown_ratio",
+        tables={
+            **{name: spread_table(answers, metrics) for name, metrics in _SPREADS.items()},
+            "sizes": sizes_table(answers),
+            "cache": cache_table(answers),
+            "gaps": _gap_table(answers),
+            "errors": errors_table(answers),
+            "unsent": _rows_table(
+                answers.tables["unsent_by_reason"],
+                {"unsent": "reason", "calls": "calls", "sessions": "sessions"},
+                "unsent_by_reason",
             ),
-            "Times in s; a slowdown of 1 is as fast as the recording",
-        ),
+            "classes": _rows_table(
+                answers.tables["by_class"],
+                {
+                    "call_class": "class",
+                    "calls": "calls",
+                    "complete_calls": "complete",
+                    "ttft_service_p50_ms": "TTFT p50, ms",
+                    "input_tokens": "prompt tokens",
+                    "output_tokens": "output tokens",
+                },
+                "by_class",
+            ),
+        },
+        intervals=_interval_sentences(answers),
         time_scale=_time_scale_sentence(report),
-        cache=cache_table(answers),
         cache_notes=_cache_notes(report),
-        gaps=_gap_table(answers),
-        lateness=spread_table(
-            answers, ("lateness_ms", "client_lateness_ms", "connect_ms", "upload_ms"), "Times in ms"
-        ),
-        errors=errors_table(answers),
-        unsent=_rows_table(
-            answers.tables["unsent_by_reason"],
-            ("unsent", "calls", "sessions"),
-            ("reason", "calls", "sessions"),
-            "unsent_by_reason",
-        ),
-        classes=_rows_table(
-            answers.tables["by_class"],
-            ("call_class", "calls", "complete_calls", "ttft_service_p50_ms", "input_tokens", "output_tokens"),
-            ("class", "calls", "complete", "TTFT p50, ms", "prompt tokens", "output tokens"),
-            "by_class",
-        ),
         client=_client(answers),
     )
+
+
+def headlines(report: Report) -> tuple[Headline, ...]:
+    """The figures that say in one look how the run went."""
+    answers, numbers = report.answers, report.answers.numbers
+    ttft, itl = answers.spreads["ttft_service_ms"], answers.spreads["itl_ms"]
+    lateness, slowdown = answers.spreads["client_lateness_ms"], answers.spreads["session_slowdown_ratio"]
+    engine, bound = (
+        text_from_ratio(numbers["engine_hit_ratio"]),
+        text_from_ratio(numbers["cache_bound_ratio"]),
+    )
+    return (
+        Headline(
+            name="TTFT, service",
+            value=f"p50 {_ms(ttft.quantiles['p50'])}",
+            note=f"{_upper(ttft)} · n = {ttft.count:,}",
+        ),
+        Headline(name="ITL, mean of a call", value=f"p50 {_ms(itl.quantiles['p50'])}", note=_upper(itl)),
+        Headline(
+            name="prompt tokens cached",
+            value=text_from_ratio(numbers["cache_reported_ratio"]),
+            note=f"engine {engine} · unlimited cache {bound}",
+        ),
+        Headline(
+            name="calls refused",
+            value=f"{numbers['refused_calls']:,} of {numbers['sent_calls']:,}",
+            note=f"{(numbers['failed_calls'] or 0):,} failed otherwise",
+        ),
+        Headline(
+            name="sessions lost",
+            value=f"{numbers['lost_sessions']:,} of {numbers['planned_sessions']:,}",
+            note=f"slowdown p50 {text_from_value(slowdown.quantiles['p50'], '')}",
+        ),
+        Headline(
+            name="lateness, client",
+            value=_upper(lateness),
+            note=f"bound on p99: {lateness_bound_ms(report.facts):g} ms",
+        ),
+    )
+
+
+def _ms(value: float | None) -> str:
+    return NOT_KNOWN if value is None else text_from_seconds(value / 1000)
+
+
+def _upper(spread: Spread) -> str:
+    """The highest quantile that is known, of times in ms; the largest value where only the median is."""
+    known = [name for name, value in spread.quantiles.items() if value is not None]
+    if not known or known[-1] == "p50":
+        return f"max {_ms(spread.largest)}"
+    return f"{known[-1]} {_ms(spread.quantiles[known[-1]])}"
 
 
 def what_was_run(report: Report) -> tuple[tuple[str, str], ...]:
@@ -143,68 +188,74 @@ def what_was_run(report: Report) -> tuple[tuple[str, str], ...]:
         (
             "prompt sizes",
             (
-                f"{calibration.tokens_per_word:.4g} tokens per word ({calibration.source}), "
-                f"{calibration.request_overhead_tokens:.4g} tokens per request beyond words"
+                f"tokens per word {calibration.tokens_per_word:.4g}, beyond words "
+                f"{calibration.request_overhead_tokens:.4g} per request ({calibration.source})"
             ),
         ),
         ("answer length", "forced" if calibration.output_forced else "not forced"),
         ("history", f"{header.history} answers in the next prompt"),
         ("system prompts", "shared between trees" if header.share_system else "as the trace shares them"),
         ("started", f"{started:%Y-%m-%d %H:%M:%S} UTC"),
-        ("duration", text_from_value(report.answers.numbers["duration_s"], "s")),
+        ("duration", _seconds(report.answers.numbers["duration_s"])),
         ("producer", header.producer),
     ]
+    if header.text_seed is not None:
+        facts.append(("seed of texts", str(header.text_seed)))
     if trace is not None and trace.attribution is not None:
         facts.append(("source of the trace", trace.attribution))
     return tuple(facts)
 
 
+def _seconds(value: float | None) -> str:
+    return NOT_KNOWN if value is None else text_from_seconds(value)
+
+
+_RARE_FATES = ("stopped", "missing")
+"""Rows that only a run which did not end by itself needs."""
+
+
 def sizes_table(answers: Answers) -> Table:
-    """Planned and complete, of calls, sessions and trees."""
-
-    def count(name: str) -> str:
-        return text_from_value(answers.numbers[name], "")
-
+    """What became of the planned calls, sessions and trees."""
+    groups = ("calls", "sessions", "trees")
+    fates = {
+        "planned": "planned",
+        "complete": "complete",
+        "refused": "refused",
+        "failed": "failed otherwise",
+        "stopped": "in flight when stopped",
+        "unsent": "not sent",
+        "missing": "without a result",
+        "lost": "lost",
+    }
     return Table(
-        caption="Failed: for another reason than a refusal. A session is lost if one of its calls failed or was not sent because of one",
-        columns=("", "planned", "complete", "refused", "failed", "lost", "not sent", "no result"),
-        rows=(
-            (
-                "calls",
-                count("planned_calls"),
-                count("complete_calls"),
-                count("refused_calls"),
-                count("failed_calls"),
-                "",
-                count("unsent_calls"),
-                count("missing_calls"),
-            ),
-            (
-                "sessions",
-                count("planned_sessions"),
-                count("complete_sessions"),
-                "",
-                "",
-                count("lost_sessions"),
-                "",
-                "",
-            ),
-            ("trees", count("planned_trees"), count("complete_trees"), "", "", "", "", ""),
+        caption="A session is complete if all its calls are, and lost if one of them was refused or failed, or was not "
+        "sent because of such a call.",
+        columns=("", *groups),
+        rows=tuple(
+            (title, *(_count_cell(answers.numbers, f"{fate}_{group}") for group in groups))
+            for fate, title in fates.items()
+            if fate not in _RARE_FATES or answers.numbers[f"{fate}_calls"]
         ),
     )
 
 
-def spread_table(answers: Answers, names: tuple[str, ...], caption: str) -> Table:
+def _count_cell(numbers: dict[str, Number], name: str) -> str:
+    return text_from_value(numbers[name], "") if name in numbers else ""
+
+
+def spread_table(answers: Answers, names: tuple[str, ...]) -> Table:
     """Quantiles of distributions, one per row."""
     rows = []
+    titles_of: dict[str, list[str]] = {}
     for name in names:
-        unit = METRICS[name].unit
-        title = METRICS[name].title + (f", {unit}" if unit else "")
+        metric = METRICS[name]
+        title = metric.title + (f", {metric.unit}" if metric.unit else "")
         rows.append((title, *quantile_texts(answers.spreads[name])))
-    populations = "; ".join(f"{METRICS[name].title}: {METRICS[name].population}" for name in names)
+        titles_of.setdefault(metric.population, []).append(metric.title)
+    populations = "; ".join(f"{' and '.join(titles)}: {of}" for of, titles in titles_of.items())
     return Table(
-        caption=f"{caption}. {populations}.",
-        columns=("", "n", "p50", "p90", "p95", "p99", "max"),
+        caption=f"{populations}.",
+        columns=("", "n", *answers.spreads[names[0]].quantiles, "max"),
         rows=tuple(rows),
     )
 
@@ -221,11 +272,11 @@ def cache_table(answers: Answers) -> Table:
         ("… within the session", numbers["cache_bound_session_tokens"], total),
         ("… between agents of a tree", numbers["cache_bound_tree_tokens"], total),
         ("… between trees", numbers["cache_bound_other_tokens"], total),
-        ("lost: bound less reported", numbers["cache_lost_tokens"], total),
+        ("lost: unlimited less reported", numbers["cache_lost_tokens"], total),
     ]
     return Table(
         caption=f"{METRICS['cache_calls'].population}: n = {text_from_value(numbers['cache_calls'], '')}; "
-        f"engine: {METRICS['engine_hit_tokens'].population}",
+        "engine: all requests it served between the first and the last reading.",
         columns=("", "tokens", "of tokens", "share"),
         rows=tuple(
             (name, text_from_value(part, ""), text_from_value(whole, ""), _share(part, whole))
@@ -237,22 +288,38 @@ def cache_table(answers: Answers) -> Table:
 def errors_table(answers: Answers) -> Table:
     """Errors by kind and status."""
     return _rows_table(
-        answers.tables["errors_by_kind"],
-        ("error", "status", "calls", "sessions", "retry_after_s", "example"),
-        ("kind", "status", "calls", "sessions", "Retry-After, median s", "first text"),
+        [row | {"overload": "yes" if row["overload"] else ""} for row in answers.tables["errors_by_kind"]],
+        {
+            "error": "kind",
+            "status": "status",
+            "overload": "overload",
+            "calls": "calls",
+            "sessions": "sessions",
+            "retry_after_s": "Retry-After, s",
+            "example": "first text",
+        },
         "errors_by_kind",
     )
+
+
+def error_sentence(row: Row) -> str:
+    """One row of the errors in a line."""
+    status = "" if row["status"] is None else f" {row['status']}"
+    overload = " (overload)" if row["overload"] and row["error"] != "refused" else ""
+    wait = "" if row["retry_after_s"] is None else f", Retry-After {row['retry_after_s']:g} s"
+    text = "" if row["example"] is None else f": {row['example']}"
+    return f"{row['calls']:,} {row['error']}{status}{overload}, sessions: {row['sessions']:,}{wait}{text}"
 
 
 def _share(part: Number, whole: Number) -> str:
     return text_from_ratio(None if part is None or not whole else part / whole)
 
 
-def _rows_table(rows: list[Row], keys: tuple[str, ...], heads: tuple[str, ...], metric: str) -> Table:
+def _rows_table(rows: list[Row], heads: dict[str, str], metric: str) -> Table:
     return Table(
         caption=f"{METRICS[metric].population}.",
-        columns=heads,
-        rows=tuple(tuple(_cell(row[key], key) for key in keys) for row in rows),
+        columns=tuple(heads.values()),
+        rows=tuple(tuple(_cell(row[key], key) for key in heads) for row in rows),
     )
 
 
@@ -322,7 +389,7 @@ def _time_scale_sentence(report: Report) -> str:
         )
     return (
         f"{effect} Sessions are compared with what they would take at recorded durations of answers and these gaps; "
-        "the time as recorded, gaps not scaled, is given for reference."
+        "a slowdown of 1 is just that. The time as recorded, gaps not scaled, is given for reference."
     )
 
 
@@ -358,16 +425,18 @@ def _client(answers: Answers) -> tuple[tuple[str, str], ...]:
     return (
         (METRICS["loop_lag_p99_ms"].title, text_from_value(numbers["loop_lag_p99_ms"], "ms")),
         (METRICS["cpu_ratio"].title, text_from_ratio(numbers["cpu_ratio"])),
-        (METRICS["scrapes"].title, _scrapes_text(numbers)),
         (METRICS["prompt_size_ratio"].title, text_from_ratio(numbers["prompt_size_ratio"])),
         (METRICS["output_size_ratio"].title, text_from_ratio(numbers["output_size_ratio"])),
         (METRICS["output_tokens_per_s"].title, text_from_value(numbers["output_tokens_per_s"], "tokens/s")),
+        (METRICS["unparsed_events"].title, text_from_value(numbers["unparsed_events"], "")),
+        (METRICS["scrapes"].title, _scrapes_text(numbers)),
+        (METRICS["engine_preemptions"].title, text_from_value(numbers["engine_preemptions"], "")),
+        (METRICS["engine_rejections"].title, text_from_value(numbers["engine_rejections"], "")),
     )
 
 
 def _scrapes_text(numbers: dict[str, Number]) -> str:
     if not numbers["scrapes"]:
         return "none were taken"
-    longest = numbers["longest_scrape_gap_s"]
-    gap = NOT_KNOWN if longest is None else text_from_seconds(longest)
-    return f"{numbers['scrapes']:,}, {numbers['failed_scrapes']:,} failed, longest time without one {gap}"
+    longest = _seconds(numbers["longest_scrape_gap_s"])
+    return f"{numbers['scrapes']:,}, {numbers['failed_scrapes']:,} failed, longest time without one {longest}"

@@ -5,10 +5,17 @@ from collections.abc import Callable
 import polars as pl
 
 from reports.call_metrics import between_ms, sample
-from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, Row, ratio
-from reports.sessions import IS_COMPLETE, IS_FAILED, IS_SENT
+from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, Row, defined, ratio
+from reports.sessions import IS_COMPLETE, IS_FAILED, IS_PLAYED, IS_SENT, IS_STOPPED
 from reports.stats import quantile
 from reports.tables import Facts
+
+_IS_OVERLOAD = (pl.col("error") == "refused") | (
+    # vLLM puts the status of an overload into the stream that it had begun; others name it.
+    (pl.col("error") == "error_event")
+    & pl.col("error_text").str.contains(r"(?i)\((429|503|529)\)$|overload").fill_null(value=False)
+)
+_IS_LOST = (pl.col("failed_calls") > pl.col("stopped_calls")) | (pl.col("lost_calls") > 0)
 
 
 def _count(where: pl.Expr, table: str = "calls") -> Callable[[Facts], int]:
@@ -28,13 +35,6 @@ def duration_s(facts: Facts) -> float | None:
 
 def _missing_calls(facts: Facts) -> int:
     return max(0, facts.header.planned_calls - facts.calls.height)
-
-
-def _per_s(column: str) -> Callable[[Facts], float | None]:
-    def compute(facts: Facts) -> float | None:
-        return ratio(_total(column)(facts), duration_s(facts))
-
-    return compute
 
 
 def _total(column: str) -> Callable[[Facts], int | None]:
@@ -87,233 +87,10 @@ def _median_scrape_gap_s(facts: Facts) -> float | None:
     return quantile(gaps.to_numpy() / NS_PER_S, 0.5)
 
 
-_IS_LOST = (pl.col("failed_calls") > 0) | (pl.col("lost_calls") > 0)
-_IS_WHOLE_AND_COMPLETE = pl.col("is_whole") & (pl.col("complete_calls") == pl.col("calls"))
-
-RUN_NUMBERS: tuple[Metric[Number], ...] = (
-    Metric(
-        name="planned_calls",
-        title="Calls planned",
-        unit="calls",
-        formula="count, from the run's header",
-        population="the plan",
-        compute=lambda facts: facts.header.planned_calls,
-    ),
-    Metric(
-        name="sent_calls",
-        title="Calls sent",
-        unit="calls",
-        formula="count of calls with a sent time",
-        population="calls of the run",
-        compute=_count(IS_SENT),
-    ),
-    Metric(
-        name="complete_calls",
-        title="Calls complete",
-        unit="calls",
-        formula="count of sent calls that ended without an error",
-        population="calls of the run",
-        compute=_count(IS_COMPLETE),
-    ),
-    Metric(
-        name="refused_calls",
-        title="Calls refused",
-        unit="calls",
-        formula="count of calls with status 429, 503 or 529",
-        population="calls of the run",
-        compute=_count(pl.col("error") == "refused"),
-    ),
-    Metric(
-        name="failed_calls",
-        title="Calls failed otherwise",
-        unit="calls",
-        formula="count of calls with any other error",
-        population="calls of the run",
-        compute=_count(IS_FAILED & (pl.col("error") != "refused")),
-    ),
-    Metric(
-        name="unsent_calls",
-        title="Calls not sent",
-        unit="calls",
-        formula="count of calls with a reason for not being sent",
-        population="calls of the run",
-        compute=_count(pl.col("unsent").is_not_null()),
-    ),
-    Metric(
-        name="missing_calls",
-        title="Calls without a result",
-        unit="calls",
-        formula="planned_calls − calls of the run",
-        population="the plan",
-        compute=_missing_calls,
-    ),
-    Metric(
-        name="planned_sessions",
-        title="Sessions planned",
-        unit="sessions",
-        formula="count, from the run's header",
-        population="the plan",
-        compute=lambda facts: facts.header.planned_sessions,
-    ),
-    Metric(
-        name="complete_sessions",
-        title="Sessions complete",
-        unit="sessions",
-        formula="count of sessions of which every planned call is complete",
-        population="sessions of the run",
-        compute=_count(_IS_WHOLE_AND_COMPLETE, "sessions"),
-    ),
-    Metric(
-        name="lost_sessions",
-        title="Sessions lost",
-        unit="sessions",
-        formula="count of sessions with a failed call, or with calls not sent because of one",
-        population="sessions of the run",
-        compute=_count(_IS_LOST, "sessions"),
-    ),
-    Metric(
-        name="planned_trees",
-        title="Trees planned",
-        unit="trees",
-        formula="count, from the run's header",
-        population="the plan",
-        compute=lambda facts: facts.header.planned_trees,
-    ),
-    Metric(
-        name="complete_trees",
-        title="Trees complete",
-        unit="trees",
-        formula="count of trees of which every planned call is complete",
-        population="trees of the run",
-        compute=_count(_IS_WHOLE_AND_COMPLETE, "trees"),
-    ),
-    Metric(
-        name="duration_s",
-        title="Duration of the run",
-        unit="s",
-        formula="end of the run; the last sent or end of a call if the run was cut",
-        population="the run",
-        compute=duration_s,
-    ),
-    Metric(
-        name="input_tokens",
-        title="Prompt tokens reported",
-        unit="tokens",
-        formula="sum of reported input tokens, cached ones included",
-        population="complete calls that report them",
-        compute=_total("usage_input_tokens"),
-    ),
-    Metric(
-        name="output_tokens",
-        title="Output tokens reported",
-        unit="tokens",
-        formula="sum of reported output tokens",
-        population="complete calls that report them",
-        compute=_total("usage_output_tokens"),
-    ),
-    Metric(
-        name="output_tokens_per_s",
-        title="Output of the run",
-        unit="tokens/s",
-        formula="output_tokens / duration_s",
-        population="complete calls that report them",
-        compute=_per_s("usage_output_tokens"),
-    ),
-    Metric(
-        name="usage_ratio",
-        title="Calls that report their prompt tokens",
-        unit="",
-        formula="complete calls that report input tokens / complete calls",
-        population="complete calls",
-        compute=_usage_ratio("usage_input_tokens"),
-    ),
-    Metric(
-        name="cache_usage_ratio",
-        title="Calls that report their cached tokens",
-        unit="",
-        formula="complete calls that report cached tokens / complete calls",
-        population="complete calls",
-        compute=_usage_ratio("usage_cache_read_tokens"),
-    ),
-    Metric(
-        name="prompt_size_ratio",
-        title="Prompt tokens, reported over plan",
-        unit="",
-        formula="sum of reported input tokens / sum of planned prompt tokens",
-        population="complete calls that report input tokens",
-        compute=_size_ratio("usage_input_tokens", "prompt_tokens"),
-    ),
-    Metric(
-        name="prompt_size_error_ratio",
-        title="Prompt size off plan, median call",
-        unit="",
-        formula="median of |reported input tokens / planned prompt tokens − 1|",
-        population="complete calls that report input tokens",
-        compute=_size_error_ratio,
-    ),
-    Metric(
-        name="output_size_ratio",
-        title="Output tokens, reported over plan",
-        unit="",
-        formula="sum of reported output tokens / sum of planned output tokens",
-        population="complete calls that report output tokens",
-        compute=_size_ratio("usage_output_tokens", "output_tokens"),
-    ),
-    Metric(
-        name="loop_lag_p99_ms",
-        title="Event loop lag of the client, p99",
-        unit="ms",
-        formula="99th percentile of how late the event loop woke a timer, from the run's end record",
-        population="samples during the run",
-        compute=_loop_lag_ms,
-    ),
-    Metric(
-        name="cpu_ratio",
-        title="CPU of the client",
-        unit="",
-        formula="CPU time of the replaying process / duration of the run",
-        population="the run",
-        compute=_cpu_ratio,
-    ),
-    Metric(
-        name="scrapes",
-        title="Readings of the engine's metrics",
-        unit="readings",
-        formula="count",
-        population="all readings, failed ones included",
-        compute=lambda facts: facts.scrapes.height,
-    ),
-    Metric(
-        name="failed_scrapes",
-        title="Failed readings",
-        unit="readings",
-        formula="count",
-        population="readings with an error",
-        compute=lambda facts: facts.scrapes.filter(pl.col("error").is_not_null()).height,
-    ),
-    Metric(
-        name="longest_scrape_gap_s",
-        title="Longest time without a reading",
-        unit="s",
-        formula="longest time between two successful readings of one engine",
-        population="successful readings",
-        compute=_longest_scrape_gap_s,
-    ),
-    Metric(
-        name="median_scrape_gap_s",
-        title="Usual time between readings",
-        unit="s",
-        formula="median time between two readings of one engine",
-        population="all readings, failed ones included",
-        compute=_median_scrape_gap_s,
-    ),
-)
-
-
 def _errors_by_kind(facts: Facts) -> list[Row]:
     failed = facts.calls.filter(IS_FAILED)
     return (
-        failed.group_by("error", "status", maintain_order=True)
+        failed.group_by("error", "status", _IS_OVERLOAD.alias("overload"), maintain_order=True)
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             pl.struct("instance", "session").n_unique().cast(pl.Int64).alias("sessions"),
@@ -355,29 +132,93 @@ def _by_class(facts: Facts) -> list[Row]:
     return sorted(rows, key=lambda row: -int(row["calls"] or 0))
 
 
-RUN_TABLES: tuple[Metric[list[Row]], ...] = (
-    Metric(
-        name="by_class",
-        title="Calls by class",
-        unit="calls, ms, tokens",
-        formula="count, median ttft_service_ms, and sums of reported tokens per class of call",
-        population="calls of the run; tokens over complete calls",
-        compute=_by_class,
-    ),
-    Metric(
-        name="errors_by_kind",
-        title="Errors and refusals",
-        unit="calls",
-        formula="count, distinct sessions, median of the wait asked for, first text, per kind and status",
-        population="calls with an error",
-        compute=_errors_by_kind,
-    ),
-    Metric(
-        name="unsent_by_reason",
-        title="Calls not sent",
-        unit="calls",
-        formula="count and distinct sessions per reason",
-        population="calls that were not sent",
-        compute=_unsent_by_reason,
-    ),
+_RUN = "calls of the run"
+_REPORTING = "complete calls that report them"
+_REPORTING_INPUT = "complete calls that report input tokens"
+_READINGS = "all readings, failed ones included"
+
+# fmt: off
+RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
+    ("planned_calls", "Calls planned", "calls", "count, from the run's header", "the plan",
+     lambda facts: facts.header.planned_calls),
+    ("sent_calls", "Calls sent", "calls", "count of calls with a sent time", _RUN, _count(IS_SENT)),
+    ("complete_calls", "Calls complete", "calls", "count of sent calls that ended without an error", _RUN,
+     _count(IS_COMPLETE)),
+    ("refused_calls", "Calls refused", "calls", "count of calls with status 429, 503 or 529", _RUN,
+     _count(pl.col("error") == "refused")),
+    ("overload_calls", "Calls ended by overload", "calls",
+     "refused_calls, and calls whose stream ended in an error of code 429, 503 or 529 or with the word overload",
+     _RUN, _count(_IS_OVERLOAD)),
+    ("stopped_calls", "Calls stopped", "calls", "count of calls in flight when the replay was stopped", _RUN,
+     _count(IS_STOPPED)),
+    ("failed_calls", "Calls failed otherwise", "calls", "count of calls with any other error than a refusal or a stop",
+     _RUN, _count(IS_FAILED & ~IS_STOPPED & (pl.col("error") != "refused"))),
+    ("malformed_calls", "Calls with an answer of no known form", "calls",
+     "count of calls of whose answer nothing could be read", _RUN, _count(pl.col("error") == "malformed")),
+    ("unparsed_events", "Events that could not be read", "events", "sum over calls", "sent calls",
+     lambda facts: int(facts.calls.filter(IS_SENT)["unparsed_events"].sum())),
+    ("unsent_calls", "Calls not sent", "calls", "count of calls with a reason for not being sent", _RUN,
+     _count(pl.col("unsent").is_not_null())),
+    ("missing_calls", "Calls without a result", "calls", "planned_calls − calls of the run", "the plan",
+     _missing_calls),
+    ("planned_sessions", "Sessions planned", "sessions", "count, from the run's header", "the plan",
+     lambda facts: facts.header.planned_sessions),
+    ("complete_sessions", "Sessions complete", "sessions",
+     "count of sessions of which every planned call is complete", "sessions of the run",
+     _count(IS_PLAYED, "sessions")),
+    ("lost_sessions", "Sessions lost", "sessions",
+     "count of sessions with a refused or failed call, or with calls not sent because of one",
+     "sessions of the run", _count(_IS_LOST, "sessions")),
+    ("planned_trees", "Trees planned", "trees", "count, from the run's header", "the plan",
+     lambda facts: facts.header.planned_trees),
+    ("complete_trees", "Trees complete", "trees", "count of trees of which every planned call is complete",
+     "trees of the run", _count(IS_PLAYED, "trees")),
+    ("duration_s", "Duration of the run", "s",
+     "end of the run; the last sent or end of a call if the run was cut", "the run", duration_s),
+    ("input_tokens", "Prompt tokens reported", "tokens", "sum of reported input tokens, cached ones included",
+     _REPORTING, _total("usage_input_tokens")),
+    ("output_tokens", "Output tokens reported", "tokens", "sum of reported output tokens", _REPORTING,
+     _total("usage_output_tokens")),
+    ("output_tokens_per_s", "Output of the run", "tokens/s", "output_tokens / duration_s", _REPORTING,
+     lambda facts: ratio(_total("usage_output_tokens")(facts), duration_s(facts))),
+    ("usage_ratio", "Calls that report their prompt tokens", "",
+     "complete calls that report input tokens / complete calls", "complete calls",
+     _usage_ratio("usage_input_tokens")),
+    ("cache_usage_ratio", "Calls that report their cached tokens", "",
+     "complete calls that report cached tokens / complete calls", "complete calls",
+     _usage_ratio("usage_cache_read_tokens")),
+    ("prompt_size_ratio", "Prompt tokens, reported over plan", "",
+     "sum of reported input tokens / sum of planned prompt tokens", _REPORTING_INPUT,
+     _size_ratio("usage_input_tokens", "prompt_tokens")),
+    ("prompt_size_error_ratio", "Prompt size off plan, median call", "",
+     "median of |reported input tokens / planned prompt tokens − 1|", _REPORTING_INPUT, _size_error_ratio),
+    ("output_size_ratio", "Output tokens, reported over plan", "",
+     "sum of reported output tokens / sum of planned output tokens",
+     "complete calls that report output tokens", _size_ratio("usage_output_tokens", "output_tokens")),
+    ("loop_lag_p99_ms", "Event loop lag of the client, p99", "ms",
+     "99th percentile of how late the event loop woke a timer, from the run's end record",
+     "samples during the run", _loop_lag_ms),
+    ("cpu_ratio", "CPU of the client", "", "CPU time of the replaying process / duration of the run",
+     "the run", _cpu_ratio),
+    ("scrapes", "Readings of the engine's metrics", "readings", "count", _READINGS,
+     lambda facts: facts.scrapes.height),
+    ("failed_scrapes", "Failed readings", "readings", "count", "readings with an error",
+     lambda facts: facts.scrapes.filter(pl.col("error").is_not_null()).height),
+    ("longest_scrape_gap_s", "Longest time without a reading", "s",
+     "longest time between two successful readings of one engine", "successful readings",
+     _longest_scrape_gap_s),
+    ("median_scrape_gap_s", "Usual time between readings", "s",
+     "median time between two readings of one engine", _READINGS, _median_scrape_gap_s),
 )
+
+RUN_TABLES: tuple[Metric[list[Row]], ...] = defined(
+    ("by_class", "Calls by class", "calls, ms, tokens",
+     "count, median ttft_service_ms, and sums of reported tokens per class of call",
+     "calls of the run; tokens over complete calls", _by_class),
+    ("errors_by_kind", "Errors and refusals", "calls",
+     "count, distinct sessions, median of the wait asked for, first text, per kind, status and whether it was overload",
+     "calls with an error", _errors_by_kind),
+    ("unsent_by_reason", "Calls not sent", "calls", "count and distinct sessions per reason",
+     "calls that were not sent", _unsent_by_reason),
+)
+# fmt: on

@@ -6,6 +6,7 @@ Every figure and every number of a report is computed from these frames, see `re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args, get_type_hints
 
 import polars as pl
 
@@ -13,63 +14,27 @@ from aitrace.errors import InputError
 from aitrace.identity import BlockIdentity
 from aitrace.prompts import PromptResolver, prompt_size
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
-from aitrace.schema import Header, Trace
+from aitrace.schema import Header, Trace, Usage
 from reports.cache_model import CachePrompt, Hits, PromptRuns, unlimited_cache
-from reports.sessions import expected_starts_ns, grouped, planned_counts
+from reports.sessions import grouped, planned_counts
 
 _Schema = dict[str, type[pl.DataType]]
 
-CALL_SCHEMA: _Schema = {
-    "index": pl.Int64,
-    "call": pl.Int64,
-    "session": pl.Int64,
-    "instance": pl.Int64,
-    "root": pl.Int64,
-    "call_class": pl.String,
-    "turn_index": pl.Int64,
-    "request_id": pl.String,
-    "gap_ns": pl.Int64,
-    "gap_cause": pl.String,
-    "prompt_tokens": pl.Int64,
-    "output_tokens": pl.Int64,
-    "unsent": pl.String,
-    "planned_ns": pl.Int64,
-    "due_ns": pl.Int64,
-    "dispatched_ns": pl.Int64,
-    "connected_ns": pl.Int64,
-    "sent_ns": pl.Int64,
-    "uploaded_ns": pl.Int64,
-    "headers_ns": pl.Int64,
-    "first_byte_ns": pl.Int64,
-    "first_event_ns": pl.Int64,
-    "first_token_ns": pl.Int64,
-    "first_visible_ns": pl.Int64,
-    "last_token_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "new_connection": pl.Boolean,
-    "request_bytes": pl.Int64,
-    "response_bytes": pl.Int64,
-    "events": pl.Int64,
-    "token_events": pl.Int64,
-    "longest_stall_ns": pl.Int64,
-    "unparsed_events": pl.Int64,
-    "status": pl.Int64,
-    "error": pl.String,
-    "error_text": pl.String,
-    "finish": pl.String,
-    "retry_after_ns": pl.Int64,
-}
-"""One column per field of `CallResult`, in its order; `usage` follows as `USAGE_SCHEMA`."""
 
-USAGE_SCHEMA: _Schema = {
-    "usage_input_tokens": pl.Int64,
-    "usage_cache_read_tokens": pl.Int64,
-    "usage_cache_write_5m_tokens": pl.Int64,
-    "usage_cache_write_1h_tokens": pl.Int64,
-    "usage_output_tokens": pl.Int64,
-    "usage_reasoning_tokens": pl.Int64,
-}
+def _schema_of(record: type, prefix: str = "") -> _Schema:
+    """A column per field; fields are integers, flags or texts, or None beside them."""
+    schema: _Schema = {}
+    for name, hint in get_type_hints(record).items():
+        types = get_args(hint) or (hint,)
+        schema[prefix + name] = pl.Int64 if int in types else pl.Boolean if bool in types else pl.String
+    return schema
+
+
+USAGE_SCHEMA = _schema_of(Usage, "usage_")
 """One column per field of `Usage`, in its order."""
+
+CALL_SCHEMA = {name: kind for name, kind in _schema_of(CallResult).items() if name != "usage"}
+"""One column per field of `CallResult`, in its order; `usage` follows as `USAGE_SCHEMA`."""
 
 TRACE_SCHEMA: _Schema = {
     "recorded_start_ns": pl.Int64,
@@ -92,6 +57,8 @@ SCRAPE_SCHEMA: _Schema = {
     "kv_usage_ratio": pl.Float64,
     "prefix_query_tokens": pl.Float64,
     "prefix_hit_tokens": pl.Float64,
+    "preemptions": pl.Float64,
+    "rejections": pl.Float64,
 }
 """One row per reading; null where the engine does not have the value or the reading failed."""
 
@@ -171,14 +138,14 @@ def trace_frame(calls: Sequence[CallResult], trace: Trace | None, *, share_syste
     if trace is None:
         return pl.DataFrame({name: [None] * len(calls) for name in TRACE_SCHEMA}, schema=TRACE_SCHEMA)
     for call in calls:
-        if call.call >= len(trace.calls):
+        if not 0 <= call.call < len(trace.calls) or trace.calls[call.call].session != call.session:
             raise InputError(
-                f"call {call.index} of the run plays call {call.call} of the trace, which has {len(trace.calls)} calls",
+                f"call {call.index} of the run plays call {call.call}, session {call.session} of the trace, "
+                f"which has no such call among its {len(trace.calls):,}",
                 hint="trace.aitrace in the run directory is not the trace that was played; put that one there.",
             )
     prompts = PromptResolver(trace.calls)
     hits = _bound(calls, trace, prompts, share_system=share_system)
-    expected_ns = expected_starts_ns(calls, trace)
     rows = []
     for row, call in enumerate(calls):
         times = trace.calls[call.call].times
@@ -187,7 +154,7 @@ def trace_frame(calls: Sequence[CallResult], trace: Trace | None, *, share_syste
             (
                 times.request_ns,
                 times.end_ns,
-                expected_ns[row],
+                call.planned_ns,
                 prompt_size(trace, prompts.segment_ids(call.call)),
                 *((None, None, None) if hit is None else (hit.session_size, hit.tree_size, hit.other_size)),
             )

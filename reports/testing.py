@@ -5,8 +5,8 @@ that forgets after a while. The numbers are plausible, not right: expectations c
 """
 
 import random
-from dataclasses import dataclass, replace
-from typing import TypedDict
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
 from aitrace.schema import Call, GapCause, Trace, Usage
@@ -15,11 +15,13 @@ from aitrace.units import NS_PER_MS, NS_PER_S
 
 _CACHE_TTL_S = 20
 _SCRAPE_S = 2
-
-
-class _Answer(TypedDict):
-    output_tokens: int
-    duration_ns: int
+_OF_THE_PLAN = ("gap_ns", "planned_ns")
+_NOTHING_CAME: dict[str, Any] = {
+    field.name: None
+    for field in fields(CallResult)
+    if field.name in ("new_connection", "status", "finish")
+    or (field.name.endswith("_ns") and field.name not in _OF_THE_PLAN)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ def _sub_agent(rng: random.Random, builder: TraceBuilder, parent: int, system: i
     return last
 
 
-def _answer(rng: random.Random) -> _Answer:
+def _answer(rng: random.Random) -> dict[str, Any]:
     return {"output_tokens": rng.randint(30, 500), "duration_ns": round(rng.uniform(1, 6) * NS_PER_S)}
 
 
@@ -182,46 +184,25 @@ def _cached_tokens(rng: random.Random, call: Call, planned: CallResult, before: 
 
 
 def _unsent(planned: CallResult) -> CallResult:
-    return CallResult(
-        index=planned.index,
-        call=planned.call,
-        session=planned.session,
-        instance=planned.instance,
-        root=planned.root,
-        call_class=planned.call_class,
-        turn_index=planned.turn_index,
-        request_id=planned.request_id,
-        gap_ns=planned.gap_ns,
-        gap_cause=planned.gap_cause,
-        prompt_tokens=planned.prompt_tokens,
-        output_tokens=planned.output_tokens,
-        planned_ns=planned.planned_ns,
-        unsent="session_lost",
-    )
+    return replace(planned, unsent="session_lost", usage=Usage(), **_NOTHING_CAME)
 
 
 def _refused(planned: CallResult, due_ns: int, sent_ns: int) -> CallResult:
-    return replace(
-        planned,
-        due_ns=due_ns,
-        dispatched_ns=due_ns,
-        connected_ns=due_ns,
-        sent_ns=sent_ns,
-        uploaded_ns=sent_ns + NS_PER_MS,
-        headers_ns=sent_ns + 3 * NS_PER_MS,
-        first_byte_ns=None,
-        first_event_ns=None,
-        first_token_ns=None,
-        first_visible_ns=None,
-        last_token_ns=None,
-        end_ns=sent_ns + 4 * NS_PER_MS,
-        status=429,
-        error="refused",
-        error_text="too many requests",
-        retry_after_ns=2 * NS_PER_S,
-        finish=None,
-        usage=Usage(),
-    )
+    sent: dict[str, Any] = {
+        "due_ns": due_ns,
+        "dispatched_ns": due_ns,
+        "connected_ns": due_ns,
+        "sent_ns": sent_ns,
+        "uploaded_ns": sent_ns + NS_PER_MS,
+        "headers_ns": sent_ns + 3 * NS_PER_MS,
+        "end_ns": sent_ns + 4 * NS_PER_MS,
+        "new_connection": False,
+        "status": 429,
+        "error": "refused",
+        "error_text": "too many requests",
+        "retry_after_ns": 2 * NS_PER_S,
+    }
+    return replace(planned, usage=Usage(), **(_NOTHING_CAME | sent))
 
 
 def _scrapes(results: list[CallResult], ended_ns: int) -> list[Scrape]:

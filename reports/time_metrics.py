@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from reports.metric import NS_PER_S, Metric
+from reports.metric import NS_PER_S, Metric, defined
 from reports.run_metrics import duration_s
 from reports.series import Line, level_over_time
 from reports.sessions import IS_SENT
@@ -45,45 +45,21 @@ def _of_engines(column: str, title: str) -> Callable[[Facts], list[Line]]:
     return compute
 
 
-SERIES: tuple[Metric[list[Line]], ...] = (
-    Metric(
-        name="calls_in_flight",
-        title="Calls in flight",
-        unit="calls",
-        formula="calls sent and not ended, at each moment",
-        population="sent calls",
-        compute=_calls_in_flight,
-    ),
-    Metric(
-        name="sessions_active",
-        title="Sessions active",
-        unit="sessions",
-        formula="sessions between the first due and the last end of their calls, gaps included",
-        population="sessions with an ended call",
-        compute=_sessions_active,
-    ),
-    Metric(
-        name="engine_running",
-        title="Requests running, engine",
-        unit="requests",
-        formula="the engine's gauge as read",
-        population="successful readings",
-        compute=_of_engines("running", "running"),
-    ),
-    Metric(
-        name="engine_waiting",
-        title="Requests waiting, engine",
-        unit="requests",
-        formula="the engine's gauge as read",
-        population="successful readings",
-        compute=_of_engines("waiting", "waiting"),
-    ),
-    Metric(
-        name="engine_kv_usage_ratio",
-        title="KV cache in use, engine",
-        unit="",
-        formula="the engine's gauge as read, 0 to 1",
-        population="successful readings",
-        compute=_of_engines("kv_usage_ratio", "KV cache in use"),
-    ),
+_GAUGE = "the engine's gauge as read"
+_READ = "successful readings"
+
+# fmt: off
+SERIES: tuple[Metric[list[Line]], ...] = defined(
+    ("calls_in_flight", "Calls in flight", "calls", "calls sent and not ended, at each moment", "sent calls",
+     _calls_in_flight),
+    ("sessions_active", "Sessions active", "sessions",
+     "sessions between the first due and the last end of their calls, gaps included",
+     "sessions with an ended call", _sessions_active),
+    ("engine_running", "Requests running, engine", "requests", _GAUGE, _READ,
+     _of_engines("running", "engine: running")),
+    ("engine_waiting", "Requests waiting, engine", "requests", _GAUGE, _READ,
+     _of_engines("waiting", "engine: waiting")),
+    ("engine_kv_usage_ratio", "KV cache in use, engine", "", f"{_GAUGE}, 0 to 1", _READ,
+     _of_engines("kv_usage_ratio", "engine: KV cache in use")),
 )
+# fmt: on

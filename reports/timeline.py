@@ -106,18 +106,18 @@ def _add_bars(bars: dict[str, list[_Bar]], call: dict[str, Any], row: int) -> No
 def _call_text(call: dict[str, Any]) -> str:
     def tokens(reported: str, planned: str) -> str:
         value = call[reported]
-        return f"{call[planned]:,} by plan" if value is None else f"{value:,}"
+        return f"{call[planned]:,} tokens by plan" if value is None else f"{value:,} tokens"
 
     parts = [
         f"call {call['call']} ({plotly_text(call['request_id'])})",
-        f"prompt {tokens('usage_input_tokens', 'prompt_tokens')} tokens",
-        f"output {tokens('usage_output_tokens', 'output_tokens')} tokens",
+        f"prompt {tokens('usage_input_tokens', 'prompt_tokens')}",
+        f"output {tokens('usage_output_tokens', 'output_tokens')}",
     ]
     if call["usage_cache_read_tokens"] is not None:
         parts.insert(2, f"cached {call['usage_cache_read_tokens']:,} tokens")
     if call["error"] is not None:
         status = "" if call["status"] is None else f" {call['status']}"
-        parts.append(f"{call['error']}{status}: {plotly_text(call['error_text'] or '')[:120]}")
+        parts.append(f"{call['error']}{status}: {plotly_text((call['error_text'] or '')[:120])}")
     return "<br>".join(parts)
 
 

@@ -1,9 +1,9 @@
 """Pure: numbers as people read them."""
 
-from reports.answers import Spread
+from reports.answers import QUANTILES, Spread
+from reports.stats import min_count
 
 NOT_KNOWN = "–"
-TOO_FEW = "n too small"
 
 
 def text_from_value(value: float | None, unit: str) -> str:
@@ -24,6 +24,11 @@ def text_from_float(value: float) -> str:
     return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
 
 
+def counted(count: float | None, noun: str) -> str:
+    """`1 call`, `2,000 calls`; the plural of the noun ends in s."""
+    return f"{count or 0:,} {noun}{'' if count == 1 else 's'}"
+
+
 def text_from_ratio(value: float | None) -> str:
     """A share in percent."""
     return NOT_KNOWN if value is None else f"{value:.1%}".replace("%", " %")
@@ -39,13 +44,17 @@ def text_from_seconds(value: float) -> str:
 
 
 def quantile_texts(spread: Spread) -> list[str]:
-    """Count, quantiles and maximum of a distribution as cells of a table."""
-    cells = [
-        text_from_float(value) if value is not None else TOO_FEW if spread.count else NOT_KNOWN
-        for value in spread.quantiles.values()
-    ]
+    """Count, quantiles and maximum of a distribution as cells of a table; `n < 20` for want of 20 values."""
+    cells = [_quantile_text(spread, name) for name in QUANTILES]
     largest = NOT_KNOWN if spread.largest is None else text_from_float(spread.largest)
     return [f"{spread.count:,}", *cells, largest]
+
+
+def _quantile_text(spread: Spread, name: str) -> str:
+    value = spread.quantiles[name]
+    if value is None:
+        return f"n < {min_count(QUANTILES[name])}" if spread.count else NOT_KNOWN
+    return text_from_float(value)
 
 
 def gap_label(low_s: float | str | None, high_s: float | str | None) -> str:

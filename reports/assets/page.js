@@ -24,7 +24,7 @@
     return value;
   }
 
-  function layoutOf(figure, style, narrow) {
+  function layoutOf(figure, style, narrow, height) {
     const printing = root.dataset.print === "1";
     const axis = { gridcolor: "@rule", linecolor: "@rule", zerolinecolor: "@rule", automargin: true };
     const layout = {
@@ -32,13 +32,14 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 11 : 12, color: "@text" },
       margin: { l: narrow ? 44 : 60, r: narrow ? 10 : 20, t: 30, b: 44 },
+      separators: ".,",
       showlegend: true,
       legend: { traceorder: "normal", orientation: "h", x: 0, y: 1, yanchor: "bottom", xanchor: "left" },
       hoverlabel: { bgcolor: "@panel", bordercolor: "@rule", font: { color: "@text" }, align: "left" },
       modebar: { orientation: "v", bgcolor: "@panel", color: "@muted", activecolor: "@text" },
       dragmode: narrow ? false : "zoom",
       autosize: !printing,
-      ...(printing ? { width: PRINT_WIDTH_PX } : {}),
+      ...(printing ? { width: PRINT_WIDTH_PX, height } : {}),
       ...figure.layout,
     };
     for (const name of ["xaxis", "yaxis", "yaxis2"]) {
@@ -56,7 +57,9 @@
       const place = document.getElementById(id);
       if (!place) continue;
       const traces = figure.traces.map((trace) => resolved(trace, style));
-      await Plotly.react(place, traces, layoutOf(figure, style, narrow), {
+      // Legends keep the room that they took in the width before, unless the chart is begun anew.
+      Plotly.purge(place);
+      await Plotly.newPlot(place, traces, layoutOf(figure, style, narrow, place.clientHeight), {
         responsive: true,
         displaylogo: false,
         displayModeBar: narrow ? false : "hover",

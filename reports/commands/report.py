@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import orjson
 
-from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, UsageError
+from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, InputError, UsageError
 from aitrace.runstore import Run, read_run
 from aitrace.schema import Trace
 from aitrace.store import read_trace
@@ -67,8 +67,15 @@ def report(ctx: click.Context, run: Path, output: Path | None, *, as_json: bool,
 
 
 def _trace_of(run: Run) -> Trace | None:
-    """The trace that was played; None if the directory no longer holds it."""
-    return read_trace(run.trace_path) if run.trace_path.exists() else None
+    """The trace that was played; None if the directory no longer holds it in a form that can be read."""
+    if not run.trace_path.exists():
+        return None
+    try:
+        return read_trace(run.trace_path)
+    except InputError as error:
+        # The calls are there all the same; the report notes what it cannot tell without a trace.
+        click.echo(f"Warning: reported without the trace: {error}", err=True)
+        return None
 
 
 def _write(path: Path, text: str) -> None:

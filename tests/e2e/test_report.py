@@ -92,6 +92,40 @@ def test_a_run_without_its_trace_has_no_bound_and_says_so(tmp_path):
     assert [doubt["name"] for doubt in value["verdict"]["doubts"]] == ["trace_missing"]
 
 
+def test_a_run_with_a_damaged_trace_is_reported_without_it(tmp_path):
+    run = write_run(tmp_path / "run", make_up_run(trees=8, calls=14))
+    trace = run / "trace.aitrace"
+    trace.write_bytes(trace.read_bytes()[:100])
+    result = report(run, "--json", "--no-html")
+    assert result.exit_code == 0
+    assert f"Warning: reported without the trace: {trace}" in result.stderr
+    assert orjson.loads(result.stdout)["numbers"]["cache_bound_tokens"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("run.json", "{", "run.json: not JSON"),
+        ("calls.jsonl", "{}\nnonsense\n", "calls.jsonl:1: "),
+        ("scrapes.jsonl", '{"at_ns": "x"}\n', "scrapes.jsonl:1: at_ns: expected an integer, got 'x'"),
+    ],
+)
+def test_a_damaged_file_is_bad_input_and_leaves_no_page(tmp_path, name, content, place):
+    run = write_run(tmp_path / "run", make_up_run(trees=2, calls=3))
+    (run / name).write_text(content)
+    result = report(run)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert place in result.stderr
+    assert not list(run.glob("report.html*"))
+
+
+def test_a_trace_is_no_run(tmp_path):
+    run = write_run(tmp_path / "run", make_up_run(trees=2, calls=3))
+    result = report(run / "trace.aitrace")
+    assert result.exit_code == 3
+    assert "trace.aitrace: is a file, expected a run directory\nHint: aitrace replay" in result.stderr
+
+
 def test_what_is_no_run_is_bad_input(tmp_path):
     result = report(tmp_path / "nowhere")
     assert result.exit_code == 3
@@ -167,7 +201,11 @@ def test_every_figure_is_drawn_without_a_network_or_a_console_error(page, tmp_pa
     ("sound", "broken", "symptom"),
     [
         ('id="plotly">H4sI', 'id="plotly">AAAA', "state"),  # the library cannot be inflated
-        ("Plotly.react(place", "Plotly.draw(place", "console"),  # no longer the script that the policy names
+        (
+            "Plotly.newPlot(place",
+            "Plotly.draw(place",
+            "console",
+        ),  # no longer the script that the policy names
     ],
 )
 def test_a_broken_page_is_found_out(page, tmp_path, sound, broken, symptom):

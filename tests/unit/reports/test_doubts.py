@@ -79,10 +79,36 @@ def test_a_lagging_event_loop_puts_the_run_in_doubt(doubts_of):
 
 
 def test_refusals_errors_and_lost_sessions_are_named_apart(doubts_of):
-    refused = make_call_result(200, error="refused", status=503, session=1, call=0)
-    cut = make_call_result(201, error="cut", session=1, call=0)
+    refused = make_call_result(200, error="refused", status=503, instance=2, call=0)
+    cut = make_call_result(201, error="cut", instance=2, call=0)
     assert set(doubts_of([*good_calls(), refused])) == {"refusals", "lost_sessions"}
     assert set(doubts_of([*good_calls(), cut])) == {"errors", "lost_sessions"}
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "name"),
+    [
+        ("error_event", "no room for this request (503)", "overload"),
+        ("error_event", "Overloaded (overloaded_error)", "overload"),
+        ("error_event", "worker died (500)", "errors"),
+        ("error_event", None, "errors"),
+        ("malformed", "<html>", "malformed"),
+    ],
+)
+def test_overload_in_a_stream_and_foreign_answers_are_told_from_other_errors(doubts_of, error, text, name):
+    failed = make_call_result(200, error=error, error_text=text, instance=2, call=0)
+    assert set(doubts_of([*good_calls(), failed])) == {name, "lost_sessions"}
+
+
+def test_calls_that_the_user_stopped_are_no_failures(doubts_of):
+    stopped = make_call_result(200, error="client_abort", instance=2, call=0)
+    found = doubts_of([*good_calls(), stopped], end=make_run_end(interrupted=True))
+    assert set(found) == {"interrupted"}
+    assert found["interrupted"].what.endswith("with 1 call in flight")
+
+
+def test_events_that_could_not_be_read_put_the_run_in_doubt(doubts_of):
+    assert set(doubts_of([*good_calls(199), *good_calls(1, unparsed_events=3)])) == {"unparsed_events"}
 
 
 def test_a_run_without_a_complete_call_says_so_and_not_that_n_is_small(doubts_of):
@@ -170,9 +196,7 @@ def read_at(*seconds, failed=()):
 def test_failed_readings_and_holes_are_told(doubts_of):
     assert "scrape_holes" not in doubts_of(good_calls(), scrapes=read_at(*range(40), failed=[41]))
     assert "scrape_holes" in doubts_of(good_calls(), scrapes=read_at(*range(18), failed=[18]))
-    assert (
-        "longest hole 7.0 s" in doubts_of(good_calls(), scrapes=read_at(0, 1, 2, 3, 10))["scrape_holes"].what
-    )
+    assert "longest hole 7 s" in doubts_of(good_calls(), scrapes=read_at(0, 1, 2, 3, 10))["scrape_holes"].what
     assert (
         "none succeeded twice" in doubts_of(good_calls(), scrapes=read_at(failed=[1, 2]))["scrape_holes"].what
     )

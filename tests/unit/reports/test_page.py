@@ -1,7 +1,9 @@
 import pytest
 
+from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result, make_run_end
-from reports.page import page_text
+from aitrace.units import NS_PER_S
+from reports.page import error_sentence, page_text
 from reports.summary import report_from_facts
 from reports.tables import facts_from_run
 from reports.testing import make_up_run
@@ -18,6 +20,11 @@ def test_a_run_says_what_was_run(text_of):
     assert run["arrival"] == "closed loop: lanes start trees (4)"
     assert run["time scale of gaps"] == "× 0.25"
     assert run["started"] == "2023-11-14 22:13:20 UTC"
+
+
+def test_the_seed_of_texts_is_told_where_the_run_knows_it(text_of):
+    assert dict(text_of([make_call_result()], text_seed=7).what_was_run)["seed of texts"] == "7"
+    assert "seed of texts" not in dict(text_of([make_call_result()]).what_was_run)
 
 
 def test_whose_data_a_trace_is_is_told(text_of):
@@ -38,15 +45,23 @@ def test_the_effect_of_the_time_scale_is_told(text_of, scale, words):
 
 def test_spreads_are_rows_with_their_unit_and_population(text_of):
     text = text_of([make_call_result()])
-    assert text.ttft.rows[0] == ("TTFT, service, ms", "1", "250", *["n too small"] * 3, "250")
-    assert "TTFT, service: sent calls with a first token" in text.ttft.caption
+    assert text.tables["ttft"].rows[0] == (
+        "TTFT, service, ms",
+        "1",
+        "250",
+        "n < 20",
+        "n < 40",
+        "n < 200",
+        "250",
+    )
+    assert "TTFT, service and TTFT, user: sent calls with a first token" in text.tables["ttft"].caption
 
 
 def test_each_hit_rate_has_numerator_denominator_and_share():
     run = make_up_run(trees=3, calls=6)
     report = report_from_facts(facts_from_run(run.header, run.end, run.calls, run.scrapes, run.trace))
     numbers = report.answers.numbers
-    row = page_text(report).cache.rows[0]
+    row = page_text(report).tables["cache"].rows[0]
     assert row[1:3] == (f"{numbers['cache_reported_tokens']:,}", f"{numbers['cache_input_tokens']:,}")
     assert row[3] == f"{numbers['cache_reported_ratio']:.1%}".replace("%", " %")
 
@@ -82,13 +97,13 @@ def test_shared_system_prompts_leave_no_note_on_trees(text_of):
 
 def test_errors_have_their_status_as_a_name_and_their_first_text(text_of):
     text = text_of([make_call_result(0, error="http_error", status=1500, error_text="no")])
-    assert text.errors.rows == (("http_error", "1500", "1", "1", "–", "no"),)
-    assert text.unsent.rows == ()
+    assert text.tables["errors"].rows == (("http_error", "1500", "", "1", "1", "–", "no"),)
+    assert text.tables["unsent"].rows == ()
 
 
 def test_an_error_without_headers_has_no_status(text_of):
     text = text_of([make_call_result(0, error="connect", status=None, sent_ns=None)])
-    assert text.errors.rows[0][1] == "–"
+    assert text.tables["errors"].rows[0][1] == "–"
 
 
 def test_readings_are_summed_up(text_of):
@@ -112,5 +127,51 @@ def test_a_single_reading_has_no_time_without_one(text_of):
 
 
 def test_gap_rows_have_shares_where_they_are_known(text_of):
-    rows = text_of([make_call_result(0)]).gaps.rows
+    rows = text_of([make_call_result(0)]).tables["gaps"].rows
     assert rows == (("first of its tree", "1", "1,000", "–", "–", "–", "–"),)
+
+
+def test_the_headlines_say_how_fast_how_much_cached_who_was_refused_and_how_late(text_of):
+    usage = Usage(input_tokens=1000, cache_read_tokens=250, output_tokens=101)
+    calls = [make_call_result(i, at_ns=i, events=101, usage=usage) for i in range(39)]
+    refused = make_call_result(39, session=1, error="refused", status=503, first_token_ns=None)
+    headlines = text_of([*calls, refused], planned_sessions=2).headlines
+    assert {headline.name: (headline.value, headline.note) for headline in headlines} == {
+        "TTFT, service": ("p50 250 ms", "p90 250 ms · n = 39"),
+        "ITL, mean of a call": ("p50 7.5 ms", "p90 7.5 ms"),
+        "prompt tokens cached": ("25.0 %", "engine – · unlimited cache –"),
+        "calls refused": ("1 of 40", "0 failed otherwise"),
+        "sessions lost": ("1 of 2", "slowdown p50 –"),
+        "lateness, client": ("p95 0 s", "bound on p99: 50 ms"),
+    }
+
+
+def test_of_few_calls_the_headline_gives_the_largest_value(text_of):
+    assert text_of([make_call_result()]).headlines[0].note == "max 250 ms · n = 1"
+
+
+def test_calls_that_were_stopped_have_a_row_only_in_a_run_that_was(text_of):
+    def fates(*calls):
+        return [row[0] for row in text_of(calls).tables["sizes"].rows]
+
+    assert "in flight when stopped" not in fates(make_call_result())
+    assert "in flight when stopped" in fates(make_call_result(error="client_abort"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        (
+            {"error": "refused", "status": 429, "error_text": "full", "retry_after_ns": 2 * NS_PER_S},
+            "1 refused 429, sessions: 1, Retry-After 2 s: full",
+        ),
+        (
+            {"error": "error_event", "error_text": "no room (503)"},
+            "1 error_event 200 (overload), sessions: 1: no room (503)",
+        ),
+        ({"error": "connect", "status": None}, "1 connect, sessions: 1"),
+    ],
+)
+def test_an_error_is_one_line_on_a_terminal(facts_of, fields, sentence):
+    report = report_from_facts(facts_of([make_call_result(0, **fields)]))
+    assert [error_sentence(row) for row in report.answers.tables["errors_by_kind"]] == [sentence]

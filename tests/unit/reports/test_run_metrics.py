@@ -13,7 +13,7 @@ def value(facts, name):
 
 
 def mixed():
-    """Two complete, one refused, one cut, one lost with its session, one stopped."""
+    """Two complete, one refused, one cut, one lost with its session, one in flight and one unsent at the stop."""
     nothing = dict.fromkeys(("sent_ns", "due_ns", "end_ns", "first_token_ns", "last_token_ns", "headers_ns"))
     return [
         make_call_result(0),
@@ -29,18 +29,20 @@ def mixed():
         ),
         make_call_result(3, session=1, unsent="session_lost", **nothing),
         make_call_result(4, session=2, error="cut", status=200),
-        make_call_result(5, session=3, unsent="interrupted", **nothing),
+        make_call_result(5, session=3, error="client_abort", status=None),
+        make_call_result(6, session=3, unsent="interrupted", **nothing),
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("planned_calls", 8),
-        ("sent_calls", 4),
+        ("planned_calls", 9),
+        ("sent_calls", 5),
         ("complete_calls", 2),
         ("refused_calls", 1),
         ("failed_calls", 1),
+        ("stopped_calls", 1),
         ("unsent_calls", 2),
         ("missing_calls", 2),
         ("complete_sessions", 0),
@@ -49,7 +51,7 @@ def mixed():
     ],
 )
 def test_calls_and_sessions_are_counted_by_what_became_of_them(facts_of, name, expected):
-    assert value(facts_of(mixed(), planned_calls=8), name) == expected
+    assert value(facts_of(mixed(), planned_calls=9), name) == expected
 
 
 def test_a_session_of_which_every_call_is_complete_is_complete(facts_of):
@@ -154,12 +156,21 @@ def test_errors_are_listed_by_kind_and_status_with_the_first_text(facts_of):
         {
             "error": "refused",
             "status": 429,
+            "overload": True,
             "calls": 2,
             "sessions": 1,
             "retry_after_s": 2.0,
             "example": "first",
         },
-        {"error": "cut", "status": 200, "calls": 1, "sessions": 1, "retry_after_s": None, "example": None},
+        {
+            "error": "cut",
+            "status": 200,
+            "overload": False,
+            "calls": 1,
+            "sessions": 1,
+            "retry_after_s": None,
+            "example": None,
+        },
     ]
 
 

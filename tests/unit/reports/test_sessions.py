@@ -1,9 +1,9 @@
 import polars as pl
 
-from aitrace.schema import CallTimes, Dependency
+from aitrace.schema import CallTimes
 from aitrace.testing import TraceBuilder, make_call_result, make_run_header
 from aitrace.units import NS_PER_S
-from reports.sessions import expected_starts_ns, planned_counts
+from reports.sessions import planned_counts
 from reports.tables import facts_from_run
 
 
@@ -29,49 +29,6 @@ def played(trace, **fields):
         )
         for call in trace.calls
     ]
-
-
-def test_a_planned_start_is_taken_as_it_is():
-    trace = fork_and_join()
-    calls = [make_call_result(i, at_ns=i * 7) for i in range(3)]
-    assert expected_starts_ns(calls, trace) == [0, 7, 14]
-
-
-def test_without_one_a_call_starts_after_the_latest_it_waits_for_and_its_gap():
-    """Half a second of gap each: 0, 2 + 0.5, and 6.5 + 0.5 after the sub-agent's 4 s."""
-    trace = fork_and_join()
-    assert expected_starts_ns(played(trace), trace) == [0, 2_500_000_000, 7_000_000_000]
-
-
-def test_the_order_in_which_calls_finished_does_not_matter():
-    trace = fork_and_join()
-    assert expected_starts_ns(played(trace)[::-1], trace) == [7_000_000_000, 2_500_000_000, 0]
-
-
-def test_a_wait_for_a_dispatch_counts_from_the_start():
-    builder = TraceBuilder()
-    main = builder.session()
-    first = builder.call(main, at_ns=0, duration_ns=9 * NS_PER_S)
-    builder.call(
-        main, after=[Dependency(call=first, relation="sequence", trigger="dispatch", gap_ns=1)], at_ns=1
-    )
-    trace = builder.trace()
-    assert expected_starts_ns(played(trace), trace) == [0, NS_PER_S // 2]
-
-
-def test_an_unknown_end_leaves_what_follows_unknown():
-    builder = TraceBuilder()
-    main = builder.session()
-    first = builder.call(main, times=CallTimes(request_ns=0))
-    builder.call(main, after=[first], at_ns=5)
-    builder.call(main, at_ns=10 * NS_PER_S)
-    trace = builder.trace()
-    assert expected_starts_ns(played(trace), trace) == [0, None, None]
-
-
-def test_a_call_whose_waits_were_not_played_has_no_expected_start():
-    trace = fork_and_join()
-    assert expected_starts_ns(played(trace)[1:2], trace) == [None]
 
 
 def test_planned_counts_leave_out_what_a_replay_does_not_send():

@@ -1,5 +1,6 @@
 from dataclasses import fields
 
+import polars as pl
 import pytest
 
 from aitrace.errors import InputError
@@ -21,6 +22,14 @@ from reports.tables import (
 def test_every_field_of_a_call_has_a_column():
     assert [*CALL_SCHEMA, "usage"] == [field.name for field in fields(CallResult)]
     assert list(USAGE_SCHEMA) == [f"usage_{field.name}" for field in fields(Usage)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("index", pl.Int64), ("end_ns", pl.Int64), ("new_connection", pl.Boolean), ("error", pl.String)],
+)
+def test_columns_have_the_types_of_the_fields(name, kind):
+    assert CALL_SCHEMA[name] == kind
 
 
 def test_a_call_becomes_a_row_with_its_usage():
@@ -93,6 +102,9 @@ def test_shared_system_prompts_count_between_trees_only_if_they_were_played_so()
     assert shared["bound_other_size"].to_list() == [0, 1000]
 
 
-def test_a_call_that_the_trace_does_not_have_is_bad_input():
-    with pytest.raises(InputError, match="plays call 7 of the trace, which has 2 calls"):
-        facts_from_run(make_run_header(), None, [make_call_result(7)], [], two_calls())
+@pytest.mark.parametrize(("call", "session"), [(7, 0), (-1, 0), (1, 3)])
+def test_a_call_that_the_trace_does_not_have_is_bad_input(call, session):
+    played = make_call_result(4, call=call, session=session)
+    expected = f"call 4 of the run plays call {call}, session {session} of the trace, which has no such call"
+    with pytest.raises(InputError, match=expected):
+        facts_from_run(make_run_header(), None, [played], [], two_calls())

@@ -5,6 +5,8 @@ from rich.console import Console
 
 from aitrace.testing import make_call_result
 from reports.summary import report_from_facts
+from reports.tables import facts_from_run
+from reports.testing import make_up_run
 from reports.text import print_report
 
 
@@ -23,6 +25,16 @@ def test_the_first_line_is_the_verdict(printed):
     assert printed([], end=None).startswith(
         "in doubt: the run has no end record; no call was answered completely"
     )
+
+
+def test_no_line_is_wider_than_the_terminal(facts_of):
+    run = make_up_run(trees=6, calls=12, refused_ratio=0.05)
+    out = io.StringIO()
+    facts = facts_from_run(run.header, run.end, run.calls, run.scrapes, run.trace)
+    print_report(report_from_facts(facts), Console(file=out, width=80))
+    lines = out.getvalue().splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert sum(line.startswith(" TTFT, service, ms ") for line in lines) == 1
 
 
 def test_errors_are_listed_only_if_there_are_some(printed):

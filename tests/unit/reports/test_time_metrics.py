@@ -32,11 +32,11 @@ def test_sessions_are_active_through_their_gaps(facts_of):
 def test_gauges_are_shown_as_they_were_read(facts_of):
     scrapes = [Scrape(at_ns=0, url="a", values={"running": 3.0}), Scrape(at_ns=S, url="a", error="timeout")]
     facts = facts_of([], scrapes=scrapes)
-    assert lines(facts, "engine_running") == [("running", [0.0], [3.0])]
+    assert lines(facts, "engine_running") == [("engine: running", [0.0], [3.0])]
     assert lines(facts, "engine_waiting") == []
 
 
 def test_several_engines_have_a_line_each(facts_of):
     scrapes = [Scrape(at_ns=0, url=url, values={"kv_usage_ratio": 0.5}) for url in ("a", "b")]
     names = [name for name, _, _ in lines(facts_of([], scrapes=scrapes), "engine_kv_usage_ratio")]
-    assert names == ["KV cache in use, a", "KV cache in use, b"]
+    assert names == ["engine: KV cache in use, a", "engine: KV cache in use, b"]

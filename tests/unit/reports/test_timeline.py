@@ -68,7 +68,7 @@ def test_hover_tells_the_call_and_its_tokens(drawn):
 
 def test_without_usage_hover_tells_the_plan(drawn):
     text = drawn([make_call_result(0, usage=Usage())]).traces[0]["text"][0]
-    assert "prompt 1,000 by plan tokens" in text
+    assert "prompt 1,000 tokens by plan" in text
 
 
 def test_rows_are_sessions_with_trees_together_in_order_of_their_start(drawn):

@@ -3,6 +3,7 @@ import pytest
 from reports.answers import spread_of
 from reports.metric import Sample
 from reports.words import (
+    counted,
     gap_label,
     printable,
     quantile_texts,
@@ -24,6 +25,14 @@ def test_values_carry_their_unit_and_unknown_ones_a_dash():
     assert text_from_value(12345, "tokens") == "12,345 tokens"
     assert text_from_value(0.5, "") == "0.500".rstrip("0")
     assert text_from_value(None, "ms") == "–"
+
+
+def test_one_has_no_plural():
+    assert (counted(1, "call"), counted(2000, "call"), counted(None, "call")) == (
+        "1 call",
+        "2,000 calls",
+        "0 calls",
+    )
 
 
 def test_ratios_are_percent():
@@ -62,7 +71,7 @@ def test_too_few_values_say_so_and_none_say_nothing():
 
     one = spread_of(Sample(values=np.array([5.0]), sessions=np.array([1])), with_intervals=False)
     none = spread_of(Sample(values=np.array([]), sessions=np.array([])), with_intervals=True)
-    assert quantile_texts(one) == ["1", "5.00", "n too small", "n too small", "n too small", "5.00"]
+    assert quantile_texts(one) == ["1", "5.00", "n < 20", "n < 40", "n < 200", "5.00"]
     assert quantile_texts(none) == ["0", "–", "–", "–", "–", "–"]
 
 
