@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: demo test lint types unit alone format clean
+.PHONY: demo test lint types unit alone bench format clean
 
 demo: $(VENV)/installed
 	$(BIN)/aitrace demo -o $(OUT)/demo --force
@@ -26,6 +26,11 @@ unit: $(VENV)/installed
 # Tests that compare clocks of two processes: nothing else may run beside them.
 alone: $(VENV)/installed
 	$(BIN)/pytest -m alone
+
+# Not part of `test`: numbers of a busy machine fail nobody. About three minutes; docs/performance.md has the results.
+bench: $(VENV)/installed
+	$(BIN)/python bench/commands.py
+	$(BIN)/python bench/replay.py
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
