@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aitrace.clock import Clock
-from aitrace.errors import EndpointError, UsageError
+from aitrace.errors import UsageError
 from aitrace.observe import Observation, ResponseObserver
 from aitrace.protocols import PROTOCOLS
 from aitrace.results import Calibration
-from replayer.endpoint import Endpoint, models_from_body, unusable
+from replayer.endpoint import Endpoint, models_from_body, unreachable, unusable
 from replayer.requests import calibration_body, calibration_from_probes
 from replayer.transport import AiohttpTransport, Failure, OutgoingRequest, Stamps
 
@@ -47,11 +47,20 @@ class Calibrated:
 class Calibrator:
     """Tries one endpoint; `calibrate` does all of it."""
 
-    def __init__(self, endpoint: Endpoint, transport: AiohttpTransport, clock: Clock) -> None:
+    def __init__(
+        self, endpoint: Endpoint, transport: AiohttpTransport, pages: AiohttpTransport, clock: Clock
+    ) -> None:
+        """Take on an endpoint.
+
+        Args:
+            transport: For calls.
+            pages: For pages, which need not be waited for as long as an answer.
+        """
         self._endpoint = endpoint
         self._protocol = PROTOCOLS[endpoint.protocol]
         self._url = endpoint.url + self._protocol.path
         self._transport = transport
+        self._pages = pages
         self._clock = clock
 
     async def calibrate(self, options: CalibrationOptions, *, trace_model: str | None) -> Calibrated:
@@ -86,13 +95,10 @@ class Calibrator:
             EndpointError: Nothing answers there.
         """
         url = f"{self._endpoint.url}/v1/models"
-        fetched = await self._transport.fetch(url, self._endpoint.headers)
+        fetched = await self._pages.fetch(url, self._endpoint.headers)
         if isinstance(fetched, Failure):
             if fetched.kind == "connect":
-                raise EndpointError(
-                    f"{self._endpoint.url} cannot be reached: {fetched.text}",
-                    hint="Start the server, or correct --url.",
-                )
+                raise unreachable(self._endpoint.url, fetched.text)
             return None
         return models_from_body(fetched.body) if fetched.status == 200 else None
 

@@ -28,6 +28,7 @@ from replayer.scheduler import Progress, Scheduler, Send
 from replayer.scraper import Scraper
 from replayer.stock import BodyStock
 from replayer.tally import Tally, percentile
+from replayer.time_left import Forecast
 from replayer.transport import Failure, OutgoingRequest, Stamps, Transport
 
 LAG_EVERY_NS = 50 * NS_PER_MS
@@ -121,8 +122,8 @@ class Snapshot:
     """Calls of the plan."""
     planned_sessions: int
     """Sessions of the plan."""
-    planned_end_ns: int | None
-    """When the last call ends if every answer takes its recorded time, ns from the start; None if not known."""
+    left_ns: int | None
+    """About how long the run will go on; None if nothing can be said."""
     is_stopping: bool
     """Whether the run was asked to stop."""
 
@@ -154,9 +155,7 @@ class Driver:
         self._last_end_ns = 0
         self._lags_ns = array("q")
         self._calls_left = Counter((call.root, call.instance) for call in parts.plan.calls)
-        ends_ns = [call.planned_end_ns for call in parts.plan.calls]
-        known_ns = [end_ns for end_ns in ends_ns if end_ns is not None]
-        self._planned_end_ns = max(known_ns) if len(known_ns) == len(ends_ns) else None
+        self._forecast = Forecast(parts.plan)
 
     async def run(self) -> RunEnd:
         """Play the plan to its end, or until `stop`."""
@@ -191,14 +190,13 @@ class Driver:
         self._wake.set()
 
     def _end(self, cpu_ns: int) -> RunEnd:
-        lag_ns = percentile(self._lags_ns, 0.99)
         return RunEnd(
             ended_ns=self._last_end_ns,
             interrupted=self._stopping,
             sent_calls=self.tally.sent_calls,
             unsent_calls=self.tally.unsent_calls.total(),
             cpu_ns=cpu_ns,
-            loop_lag_p99_ns=None if lag_ns is None else round(lag_ns),
+            loop_lag_p99_ns=percentile(self._lags_ns, 0.99),
         )
 
     async def _play_plan(self, group: asyncio.TaskGroup) -> None:
@@ -372,13 +370,23 @@ class Driver:
         return body
 
     def _snapshot(self) -> Snapshot:
+        now_ns = self._clock.monotonic_ns()
+        call_ns = None if self._stopping else self.tally.mean_call_ns
+        left_ns = None
+        if call_ns is not None:
+            left_ns = self._forecast.left_ns(
+                now_ns,
+                self._scheduler.open_calls(),
+                started_trees=self._scheduler.started_trees,
+                call_ns=call_ns,
+            )
         return Snapshot(
-            elapsed_ns=self._clock.monotonic_ns(),
+            elapsed_ns=now_ns,
             progress=self._scheduler.progress(),
             tally=self.tally,
             planned_calls=len(self._plan.calls),
             planned_sessions=self._plan.sessions,
-            planned_end_ns=self._planned_end_ns,
+            left_ns=left_ns,
             is_stopping=self._stopping,
         )
 

@@ -2,23 +2,27 @@
 
 The rules by example:
 
-    good: `http://127.0.0.1:8000`, `https://host/llm/v1/` (a last `/v1` is taken off, the protocol's path brings it)
+    good: `http://127.0.0.1:8000`, `https://host/llm/v1/` (a last `/v1`, or the whole path of the protocol's requests, is
+          taken off, since it is put there for each request)
     bad:  `127.0.0.1:8000` (no scheme), `https://key@host` (credentials would end up in the run)
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import orjson
 
 from aitrace.errors import EndpointError, UsageError
 from aitrace.observe import Observation
+from aitrace.protocols import PROTOCOLS
 from aitrace.schema import ProtocolName
 
 _ANTHROPIC_VERSION = "2023-06-01"
 _SHOWN_CHARS = 160
 _SHOWN_MODELS = 5
+TLS_FAILED = "TLS failed"
+"""Begin of what is said of a connection that TLS refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +37,32 @@ class Endpoint:
     """Headers of every request; they hold the API key, so they are never shown."""
 
 
-def base_url_from_text(text: str) -> str:
-    """The base URL that a user gave, without `/v1` and slash at its end.
+def base_url_from_text(text: str, protocol: ProtocolName) -> str:
+    """The base URL that a user gave, without the protocol's path, `/v1` and slash at its end.
 
     Raises:
         UsageError: No http or https URL, or one with more than host and path.
     """
+    parts = _url_parts(text)
+    if parts.query or parts.fragment:
+        raise UsageError(
+            f"URL {text!r} has a query or fragment, expected a base URL like http://127.0.0.1:8000"
+        )
+    path = PROTOCOLS[protocol].path
+    return text.rstrip("/").removesuffix(path).rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def check_page_url(text: str) -> str:
+    """The URL of a page that a user gave, as it is.
+
+    Raises:
+        UsageError: No http or https URL, or one with credentials.
+    """
+    _url_parts(text)
+    return text
+
+
+def _url_parts(text: str) -> SplitResult:
     try:
         parts = urlsplit(text)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -51,11 +75,7 @@ def base_url_from_text(text: str) -> str:
             "the URL holds credentials, which would end up in the run",
             hint="Put the key into an environment variable and name it with --api-key-env.",
         )
-    if parts.query or parts.fragment:
-        raise UsageError(
-            f"URL {text!r} has a query or fragment, expected a base URL like http://127.0.0.1:8000"
-        )
-    return text.rstrip("/").removesuffix("/v1").rstrip("/")
+    return parts
 
 
 def credential_headers(protocol: ProtocolName, key: str | None) -> dict[str, str]:
@@ -76,6 +96,15 @@ def models_from_body(body: bytes) -> list[str] | None:
     return ids if all(isinstance(model, str) for model in ids) else None
 
 
+def unreachable(url: str, said: str) -> EndpointError:
+    """Why a target to which no connection comes about cannot be used."""
+    if said.startswith(TLS_FAILED):
+        hint = "Correct --url, or name a file of the certificates to trust with SSL_CERT_FILE=…"
+    else:
+        hint = "Start the server, or correct --url."
+    return EndpointError(f"{url} cannot be reached: {said}", hint=hint)
+
+
 def unusable(url: str, seen: Observation, *, model: str, models: Sequence[str] | None) -> EndpointError:
     """Why a target whose first call came out like this cannot be used.
 
@@ -83,6 +112,8 @@ def unusable(url: str, seen: Observation, *, model: str, models: Sequence[str] |
         url: Where the call went.
         models: What the target says it offers; None if it does not say.
     """
+    if seen.error == "connect":
+        return unreachable(url, seen.error_text or "no connection")
     return EndpointError(_what_happened(url, seen), hint=_next_step(seen, model, models))
 
 
@@ -90,8 +121,6 @@ def _what_happened(url: str, seen: Observation) -> str:
     said = shown_text(seen.error_text)
     tail = f": {said}" if said else ""
     match seen.error:
-        case "connect":
-            return f"{url} cannot be reached{tail}"
         case "timeout":
             return f"{url} gave no answer{tail}"
         case "refused" | "http_error":
@@ -103,8 +132,6 @@ def _what_happened(url: str, seen: Observation) -> str:
 
 def _next_step(seen: Observation, model: str, models: Sequence[str] | None) -> str:
     offered = list(models or ())
-    if seen.error == "connect":
-        return "Start the server, or correct --url."
     if seen.error == "timeout":
         return "Wait until the server is idle, or raise --timeout."
     if seen.error == "refused":

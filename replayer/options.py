@@ -38,7 +38,7 @@ class LoadOptions:
     gap_caps_ns: Mapping[GapCause, int] = field(default_factory=dict)
     """Longest gap by cause, ns, applied after scaling; a cause that is absent has no cap."""
     seed: int = 0
-    """Seed of arrivals and text."""
+    """Seed of random arrivals."""
     share_system: bool = False
     """Whether trees of one harness and agent kind get the same tools and system prompt."""
     history: History = "recorded"

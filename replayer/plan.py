@@ -319,6 +319,15 @@ def _sum(start_ns: int | None, at_ns: int | None) -> int | None:
     return None if start_ns is None or at_ns is None else start_ns + at_ns
 
 
+def followers(calls: Sequence[PlannedCall]) -> list[list[tuple[int, PlannedDependency]]]:
+    """For each call, the calls that wait for it, by index, and in what way."""
+    found: list[list[tuple[int, PlannedDependency]]] = [[] for _ in calls]
+    for call in calls:
+        for dependency in call.after:
+            found[dependency.index].append((call.index, dependency))
+    return found
+
+
 def _trace_notes(
     trace: Trace, selection: Selection, options: LoadOptions, trees: Sequence[_Tree]
 ) -> list[str]:
@@ -363,6 +372,11 @@ def _trace_notes(
         notes.append(
             "the trace cannot tell what trees have in common, so they share nothing (--share-system gives trees of "
             "one harness the same tools and system prompt)"
+        )
+    if trace.header.privacy == "content":
+        notes.append(
+            "the trace holds its own text, the same in every run: clear the endpoint's cache between runs that are "
+            "compared"
         )
     if trace.header.privacy == "content" and options.trees is not None and options.trees > len(trees):
         notes.append(

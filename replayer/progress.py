@@ -72,8 +72,8 @@ def panel(snapshot: Snapshot, title: str) -> Table:
         "never sent": progress.calls_unsent,
     }
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(no_wrap=True)
+    table.add_column(style="bold", no_wrap=True, min_width=len("lateness"))
+    table.add_column()
     table.add_row("stopping" if snapshot.is_stopping else "replay", Text(title, style="cyan"))
     table.add_row("time", _time(snapshot))
     table.add_row("sessions", f"{_named(sessions)}  of {snapshot.planned_sessions}")
@@ -99,19 +99,8 @@ def plain_line(snapshot: Snapshot) -> str:
     return "; ".join(parts)
 
 
-def time_left_ns(snapshot: Snapshot) -> int | None:
-    """About how long the run will go on: by the plan as long as that lies ahead, then by calls; None if not known."""
-    if snapshot.planned_end_ns is not None and snapshot.planned_end_ns > snapshot.elapsed_ns:
-        return snapshot.planned_end_ns - snapshot.elapsed_ns
-    over = snapshot.tally.sent_calls + snapshot.tally.unsent_calls.total()
-    if over == 0:
-        return None
-    return snapshot.elapsed_ns * (snapshot.planned_calls - over) // over
-
-
 def _time(snapshot: Snapshot) -> str:
-    left_ns = time_left_ns(snapshot)
-    left = "" if left_ns is None else f", about {_whole_seconds(left_ns)} left"
+    left = "" if snapshot.left_ns is None else f", about {_whole_seconds(snapshot.left_ns)} left"
     return f"{_whole_seconds(snapshot.elapsed_ns)} elapsed{left}"
 
 
@@ -129,7 +118,7 @@ def _percentiles(values_ns: Sequence[int], *ratios: float) -> str:
     for ratio in ratios:
         value_ns = percentile(recent, ratio)
         if value_ns is not None:
-            texts.append(f"p{ratio * 100:.0f} {duration_from_ns(round(value_ns))}")
+            texts.append(f"p{ratio * 100:.0f} {duration_from_ns(value_ns)}")
     return ", ".join(texts) or "none yet"
 
 

@@ -25,11 +25,11 @@ from replayer.text import TextSource
 
 Adjustment = Literal["opened_with_user", "closed_with_user", "tool_messages_as_text", "empty_live_answers"]
 
+MAX_CACHE_BYTES = 256 * 1024 * 1024
 _OPENING = WirePart(kind="text", text=b" begin")
 _CLOSING = WirePart(kind="text", text=b" continue")
 _PROBE_KEY = (1 << 62) - 1
 _PROBE_OUTPUT_TOKENS = 2
-
 
 Speaker = Literal["user", "assistant"]
 
@@ -53,7 +53,14 @@ class RequestBuilder:
         text: TextSource,
         options: LoadOptions,
         protocol: WireProtocol,
+        *,
+        max_cache_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
+        """Take on a trace.
+
+        Args:
+            max_cache_bytes: Bytes of text that are kept for later requests.
+        """
         self._trace = trace
         self._identity = identity
         self._text = text
@@ -61,20 +68,11 @@ class RequestBuilder:
         self._protocol = protocol
         self._tokens_per_unit = token_ratio(trace).tokens_per_unit
         self._prompts = PromptResolver(trace.calls)
-        self._fragments = _FragmentCache()
+        self._fragments = _FragmentCache(max_cache_bytes)
         self._live = _LiveAnswers(self._prompts, trace.segments)
         self.counts: Counter[Adjustment] = Counter()
         """Requests that got an opening or closing line of the user, tool calls and results that were written as text
         though native ones were asked for, and live answers without text."""
-
-    @property
-    def max_cache_bytes(self) -> int:
-        """Bytes of text that are kept for later requests."""
-        return self._fragments.max_bytes
-
-    @max_cache_bytes.setter
-    def max_cache_bytes(self, value: int) -> None:
-        self._fragments.max_bytes = value
 
     def build(self, planned: PlannedCall, *, model: str, output_forced: bool) -> bytes:
         """The body of the call's request.
@@ -201,8 +199,8 @@ def json_content(text: str) -> bytes:
 class _FragmentCache:
     """Texts of segments by segment and instance, the ones used last, up to a number of bytes."""
 
-    def __init__(self) -> None:
-        self.max_bytes = 256 * 1024 * 1024
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._texts: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._held_bytes = 0
 
@@ -215,7 +213,7 @@ class _FragmentCache:
     def put(self, key: tuple[int, int], text: bytes) -> None:
         self._texts[key] = text
         self._held_bytes += len(text)
-        while self._held_bytes > self.max_bytes:
+        while self._held_bytes > self._max_bytes:
             self._held_bytes -= len(self._texts.popitem(last=False)[1])
 
 

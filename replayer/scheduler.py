@@ -10,16 +10,16 @@ tool's result. A failed call of class `auxiliary` (a title, a classification) lo
 import heapq
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from aitrace.results import UnsentReason
-from replayer.gaps import PlannedDependency
-from replayer.plan import Plan, PlannedTree
+from replayer.plan import Plan, PlannedTree, followers
 
 _CallState = Literal["waiting", "handed_out", "sent", "ended", "unsent"]
 _SessionState = Literal["idle", "active", "waiting", "done", "lost"]
-_Count = Literal["sent", "in_flight", "unsent", "remaining", "trees_active", "trees_done"]
+_Count = Literal["sent", "unsent", "remaining", "trees_active", "trees_done"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,9 @@ class Scheduler:
         self._states: list[_CallState] = ["waiting"] * len(plan.calls)
         self._open_dependencies = [len(call.after) for call in plan.calls]
         self._due_ns = [0] * len(plan.calls)
-        self._dependents: list[list[tuple[int, PlannedDependency]]] = [[] for _ in plan.calls]
+        self._followers = followers(plan.calls)
+        self._in_flight: dict[int, int] = {}
+        """Due time of each call that was handed out and has not ended."""
         self._trees = [_Tree(open_calls=tree.count) for tree in plan.trees]
         self._tree_of = [number for number, tree in enumerate(plan.trees) for _ in range(tree.count)]
         self._sessions: dict[tuple[int, int], _Session] = {}
@@ -102,8 +104,6 @@ class Scheduler:
             session = self._sessions.setdefault((call.instance, call.session), _Session())
             session.members.append(call.index)
             session.remaining += 1
-            for dependency in call.after:
-                self._dependents[dependency.index].append((call.index, dependency))
         self._session_counts: Counter[_SessionState] = Counter(s.state() for s in self._sessions.values())
         self._counts: Counter[_Count] = Counter({"remaining": len(plan.calls)})
         self._heap: list[tuple[int, int]] = []
@@ -130,6 +130,7 @@ class Scheduler:
         sends: list[Send] = []
         while (due_ns := self.next_due_ns()) is not None and due_ns <= now_ns:
             _, index = heapq.heappop(self._heap)
+            self._in_flight[index] = due_ns
             self._hand_out(index)
             sends.append(Send(index=index, due_ns=due_ns))
         return sends
@@ -138,7 +139,7 @@ class Scheduler:
         """The call's request has gone out; what is said of further attempts has no effect."""
         if self._states[index] == "handed_out":
             self._states[index] = "sent"
-            for dependent, dependency in self._dependents[index]:
+            for dependent, dependency in self._followers[index]:
                 if dependency.trigger == "dispatch":
                     self._resolve(dependent, dependency.due_ns(now_ns, None, None))
 
@@ -160,13 +161,13 @@ class Scheduler:
             raise ValueError(f"call {index} is {self._states[index]!r}, expected one in flight")
         if ok or self._plan.calls[index].call_class == "auxiliary":
             self.on_sent(index, now_ns)  # an answer proves that the request went out
-            for dependent, dependency in self._dependents[index]:
+            for dependent, dependency in self._followers[index]:
                 if dependency.trigger == "completion":
                     self._resolve(dependent, dependency.due_ns(now_ns, first_token_ns, last_token_ns))
         else:
             self._lose_from(index, now_ns)
         self._states[index] = "ended"
-        self._counts["in_flight"] -= 1
+        del self._in_flight[index]
         self._change_session(index, in_flight=-1)
         self._close_call(index)
         if self._trees[self._tree_of[index]].open_calls == 0 and self._plan.lanes is not None:
@@ -186,7 +187,19 @@ class Scheduler:
     @property
     def is_done(self) -> bool:
         """Whether nothing is in flight and nothing remains."""
-        return not self._counts["in_flight"] and not self._counts["remaining"]
+        return not self._in_flight and not self._counts["remaining"]
+
+    @property
+    def started_trees(self) -> int:
+        """Trees that lanes have taken so far."""
+        return self._next_tree
+
+    def open_calls(self) -> Iterator[tuple[int, int]]:
+        """Index and due time of each call that is in flight, or that waits for nothing but its time."""
+        yield from self._in_flight.items()
+        for due_ns, index in self._heap:
+            if self._states[index] == "waiting":
+                yield index, due_ns
 
     def progress(self) -> Progress:
         """Counts as of now."""
@@ -199,7 +212,7 @@ class Scheduler:
             trees_active=self._counts["trees_active"],
             trees_done=self._counts["trees_done"],
             calls_sent=self._counts["sent"],
-            calls_in_flight=self._counts["in_flight"],
+            calls_in_flight=len(self._in_flight),
             calls_unsent=self._counts["unsent"],
             calls_remaining=self._counts["remaining"],
         )
@@ -216,7 +229,7 @@ class Scheduler:
 
     def _hand_out(self, index: int) -> None:
         self._states[index] = "handed_out"
-        self._counts.update(("sent", "in_flight"))
+        self._counts["sent"] += 1
         self._counts["remaining"] -= 1
         self._change_session(index, in_flight=1, remaining=-1)
         tree = self._trees[self._tree_of[index]]
@@ -237,7 +250,7 @@ class Scheduler:
         while without:
             index = without.pop()
             was_sent = self._states[index] == "sent"
-            for dependent, dependency in self._dependents[index]:
+            for dependent, dependency in self._followers[index]:
                 if was_sent and dependency.trigger == "dispatch":
                     continue  # has happened
                 if dependency.relation == "join":

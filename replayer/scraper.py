@@ -9,7 +9,7 @@ from replayer.promtext import PromTextError, common_values
 from replayer.transport import Failure, Fetched
 
 SCRAPE_EVERY_NS = NS_PER_S
-SCRAPE_TIMEOUT_NS = 5 * NS_PER_S
+PAGE_TIMEOUT_NS = 5 * NS_PER_S
 _SETTLE_EVERY_NS = 200 * NS_PER_MS
 _SETTLE_LIMIT_NS = 5 * NS_PER_S
 _ERROR_CHARS = 200

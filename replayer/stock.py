@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from aitrace.units import NS_PER_S
 from replayer.gaps import PlannedDependency
-from replayer.plan import Plan, PlannedCall
+from replayer.plan import Plan, PlannedCall, followers
 
 HORIZON_NS = 10 * NS_PER_S
 MAX_READY_BYTES = 256 * 1024 * 1024
@@ -42,7 +42,7 @@ class BodyStock:
         self._max_ready_bytes = max_ready_bytes
         self._horizon_ns = horizon_ns
         self._open_waits = [len(call.after) for call in plan.calls]
-        self._followers = _followers(plan)
+        self._followers = followers(plan.calls)
         self._expected: list[tuple[int, int]] = []
         self._next_tree = 0
         self._ready: dict[int, bytes] = {}
@@ -63,14 +63,14 @@ class BodyStock:
         call = self._plan.calls[index]
         if not call.after and self._plan.lanes is not None and call.turn_index == 0:
             self._expect_next_tree(now_ns)
-        for follower, wait in self._followers.get(index, ()):
+        for follower, wait in self._followers[index]:
             if not self._waits_for_end(wait):
                 ends_after_ns = _expected_duration_ns(call) if wait.trigger == "completion" else 0
                 self._settle(follower, now_ns + ends_after_ns + wait.gap_ns)
 
     def on_end(self, index: int, now_ns: int) -> None:
         """Call `index` is over."""
-        for follower, wait in self._followers.get(index, ()):
+        for follower, wait in self._followers[index]:
             if self._waits_for_end(wait):
                 self._settle(follower, now_ns + wait.gap_ns)
             elif self._open_waits[follower] == 0:
@@ -117,7 +117,7 @@ class BodyStock:
         """Call `index` will not be sent; what waits for it may still be (a parent that joins a lost sub-agent)."""
         self._over.add(index)
         self._ready_bytes -= len(self._ready.pop(index, b""))
-        for follower, wait in self._followers.get(index, ()):
+        for follower, wait in self._followers[index]:
             self._settle(follower, now_ns + wait.gap_ns)
 
     def _waits_for_end(self, wait: PlannedDependency) -> bool:
@@ -141,14 +141,6 @@ class BodyStock:
     def _skip_over(self) -> None:
         while self._expected and self._expected[0][1] in self._over:
             heapq.heappop(self._expected)
-
-
-def _followers(plan: Plan) -> dict[int, list[tuple[int, PlannedDependency]]]:
-    followers: dict[int, list[tuple[int, PlannedDependency]]] = {}
-    for call in plan.calls:
-        for wait in call.after:
-            followers.setdefault(wait.index, []).append((call.index, wait))
-    return followers
 
 
 def _expected_duration_ns(call: PlannedCall) -> int:

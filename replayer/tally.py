@@ -3,19 +3,17 @@
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from math import ceil
 
 from aitrace.results import CallResult
 
+_LATEST_CALLS = 200
+"""Of so many calls a mean is taken: an endpoint whose cache is warm takes less time than at the start of a run."""
 
-def percentile(values: Sequence[int], ratio: float) -> float | None:
-    """Value below which `ratio` (0 to 1) of `values` lie, interpolated between neighbours; None of no values."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = ratio * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+def percentile(values: Sequence[int], ratio: float) -> int | None:
+    """The smallest of `values` that at least `ratio` (0 to 1) of them do not exceed; None of no values."""
+    return sorted(values)[max(0, ceil(ratio * len(values)) - 1)] if values else None
 
 
 def client_lateness_ns(result: CallResult) -> int | None:
@@ -56,11 +54,19 @@ class Tally:
         """How many of them were."""
         self.cache_reports = 0
         """Calls whose answer told it."""
+        self._call_ns = array("q")
+        """From due to end, of complete calls."""
 
     @property
     def sent_calls(self) -> int:
         """Results of calls that were sent."""
         return self.complete_calls + self.failed_calls.total()
+
+    @property
+    def mean_call_ns(self) -> float | None:
+        """Mean time from due to end of the latest complete calls; None if there are none."""
+        latest_ns = self._call_ns[-_LATEST_CALLS:]
+        return sum(latest_ns) / len(latest_ns) if latest_ns else None
 
     def add(self, result: CallResult) -> None:
         """Count one result in."""
@@ -70,6 +76,7 @@ class Tally:
             return
         if result.error is None:
             self.complete_calls += 1
+            self._call_ns.append((result.end_ns or 0) - (result.due_ns or 0))
         else:
             self.failed_calls[result.error] += 1
             # Without a title or a classification a session goes on.

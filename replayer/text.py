@@ -1,5 +1,7 @@
 """Pure: prompt text from block keys, the same for the same key and seed wherever it stands.
 
+The number of words depends on the key alone: text of another seed has the same size.
+
 Word p of a block is a hash of (seed, key, p), so a shorter block of a key begins the longer one, and blocks of
 different keys part within their first words: the first six words are 60 of the 64 bits of a one-to-one hash of the
 key, and two keys agree in four words with a chance of 2**-40.
@@ -58,7 +60,7 @@ class TextSource:
     def _blocks(self, keys: _Numbers, wanted: npt.NDArray[np.float64]) -> bytes:
         bases = _mixed(keys ^ self._salt)
         # 32 bits, so that a whole number of words plus a share below 1 is never rounded up to the next one.
-        shares = (_mixed(bases) >> np.uint64(32)).astype(np.float64) / (1 << 32)
+        shares = (_mixed(_mixed(keys)) >> np.uint64(32)).astype(np.float64) / (1 << 32)
         counts = np.floor(wanted + shares).astype(np.int64)
         most = int(counts.max())
         steps = np.arange(1, most // _WORDS_PER_HASH + 2, dtype=np.uint64) * _STEP

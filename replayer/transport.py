@@ -7,6 +7,7 @@ what a call costs must not depend on anything that is not in its result.
 import asyncio
 import errno
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace, TracebackType
@@ -18,6 +19,7 @@ from aiohttp import hdrs
 from aitrace.clock import Clock
 from aitrace.schema import ErrorKind
 from aitrace.units import NS_PER_S
+from replayer.endpoint import TLS_FAILED
 
 _READ_BUFFER_BYTES = 1 << 20
 _KEEP_ALIVE_S = 4.0
@@ -212,7 +214,7 @@ class _StampingPayload(aiohttp.Payload):
 
 def _failure_from_error(error: Exception, stamps: Stamps, timeout_s: float) -> Failure:
     match error:
-        case aiohttp.ClientConnectorError():
+        case aiohttp.ClientConnectorError() | aiohttp.ClientConnectorCertificateError():
             return Failure(kind="connect", text=_connect_text(error))
         case TimeoutError():
             if stamps.connected_ns is None:
@@ -230,9 +232,22 @@ def _failure_from_error(error: Exception, stamps: Stamps, timeout_s: float) -> F
             return Failure(kind="cut", text=str(error) or type(error).__name__)
 
 
-def _connect_text(error: aiohttp.ClientConnectorError) -> str:
-    """The system's own words; a resolver's and TLS's errors have none, or numbers of their own."""
+def _connect_text(error: aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError) -> str:
+    """The system's own words; the numbers of a resolver's and TLS's errors are not the system's."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"{TLS_FAILED}: {tls_text(error.certificate_error)}"
+    if isinstance(error.os_error, ssl.SSLError):
+        return f"{TLS_FAILED}: {tls_text(error.os_error)}"
     number = error.os_error.errno
     if number is not None and number in errno.errorcode:
         return os.strerror(number)
-    return str(error.os_error) or str(error)
+    return error.os_error.strerror or str(error)
+
+
+def tls_text(error: Exception) -> str:
+    """What TLS said against a connection, in a few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not trusted ({error.verify_message.rstrip('.')})"
+    if isinstance(error, ssl.SSLError) and error.reason is not None:
+        return error.reason.replace("_", " ").lower()
+    return str(error)

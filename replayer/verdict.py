@@ -4,13 +4,15 @@ A run is in doubt (exit code 1) if a call failed or was never sent, if it was in
 limited it: the 99th percentile of its own lateness lies above the bound.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK
 from aitrace.results import RunEnd
 from aitrace.units import NS_PER_MS, NS_PER_S, duration_from_ns
+from replayer.plan import Plan
 from replayer.tally import Tally, percentile
 
 
@@ -31,7 +33,7 @@ class Spread:
 
 
 def spread_of(values_ns: Sequence[int]) -> Spread:
-    """Percentiles of values in ns, as ms."""
+    """Percentiles (inverted CDF) of values in ns, as ms."""
 
     def at(ratio: float) -> float | None:
         value = percentile(values_ns, ratio)
@@ -41,21 +43,13 @@ def spread_of(values_ns: Sequence[int]) -> Spread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanSize:
-    """How much there was to play."""
-
-    sessions: int
-    """Sessions, counting each playing of a tree."""
-    calls: int
-    """Calls."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What a run came to; docs/replay-run.md describes it as JSON."""
 
-    planned: PlanSize
-    """What there was to play."""
+    planned_sessions: int
+    """Sessions to be played, counting each playing of a tree."""
+    planned_calls: int
+    """Calls to be sent."""
     complete_calls: int
     """Calls with a complete answer."""
     failed_calls: Mapping[str, int]
@@ -98,7 +92,7 @@ class Summary:
     def missing_calls(self) -> int:
         """Calls of the plan without any result: above 0 only if the program failed."""
         finished = self.complete_calls + sum(self.failed_calls.values()) + sum(self.unsent_calls.values())
-        return self.planned.calls - finished
+        return self.planned_calls - finished
 
     @property
     def is_client_limited(self) -> bool:
@@ -117,11 +111,12 @@ class Summary:
         return EXIT_IN_DOUBT if self.reasons else EXIT_OK
 
 
-def summarise(tally: Tally, end: RunEnd, planned: PlanSize, *, lateness_bound_ms: float) -> Summary:
-    """The summary of a run that has ended."""
+def summarise(tally: Tally, end: RunEnd, plan: Plan, *, lateness_bound_ms: float) -> Summary:
+    """The summary of a run of `plan` that has ended."""
     lag_ns = end.loop_lag_p99_ns
     return Summary(
-        planned=planned,
+        planned_sessions=plan.sessions,
+        planned_calls=len(plan.calls),
         complete_calls=tally.complete_calls,
         failed_calls=dict(tally.failed_calls.most_common()),
         unsent_calls=dict(tally.unsent_calls.most_common()),
@@ -171,24 +166,24 @@ def text_from_ms(value_ms: float | None) -> str:
 
 def summary_lines(summary: Summary, run_path: str) -> list[str]:
     """The summary as lines for a terminal; the last ones are the verdict and the next command."""
-    planned, service, user = summary.planned, summary.service_ttft, summary.user_ttft
-    played = planned.sessions - summary.lost_sessions
+    service, user = summary.service_ttft, summary.user_ttft
+    played = summary.planned_sessions - summary.lost_sessions
     from_sent = f"from sent p50 {text_from_ms(service.p50_ms)}, p95 {text_from_ms(service.p95_ms)}"
     from_due = f"from due p50 {text_from_ms(user.p50_ms)}, p95 {text_from_ms(user.p95_ms)}"
     verdict = "in doubt: " + "; ".join(summary.reasons) if summary.reasons else "fine"
     return [
         f"calls     {_calls(summary)} in {text_from_ms(summary.elapsed_s * 1000)}",
-        f"sessions  {played} of {planned.sessions} played to their end",
+        f"sessions  {played} of {summary.planned_sessions} played to their end",
         f"TTFT      {from_sent}; {from_due}",
         f"cached    {_cached(summary)}",
         f"lateness  {_lateness(summary)}",
         f"verdict   {verdict}",
-        f"next      aitrace report {run_path}",
+        f"next      aitrace report {shlex.quote(run_path)}",
     ]
 
 
 def _calls(summary: Summary) -> str:
-    text = f"{summary.complete_calls} of {summary.planned.calls} complete"
+    text = f"{summary.complete_calls} of {summary.planned_calls} complete"
     if summary.failed_calls:
         text += f", {sum(summary.failed_calls.values())} failed ({_counts(summary.failed_calls)})"
     if summary.unsent_calls:
@@ -218,17 +213,17 @@ def summary_json(summary: Summary, run_path: str) -> dict[str, Any]:
     return {
         "run": run_path,
         "calls": {
-            "planned": summary.planned.calls,
+            "planned": summary.planned_calls,
             "complete": summary.complete_calls,
             "failed": dict(summary.failed_calls),
             "unsent": dict(summary.unsent_calls),
             "missing": summary.missing_calls,
         },
-        "sessions": {"planned": summary.planned.sessions, "lost": summary.lost_sessions},
-        "ttft": {"service": _spread_json(summary.service_ttft), "user": _spread_json(summary.user_ttft)},
+        "sessions": {"planned": summary.planned_sessions, "lost": summary.lost_sessions},
+        "ttft": {"service": asdict(summary.service_ttft), "user": asdict(summary.user_ttft)},
         "lateness": {
-            "all": _spread_json(summary.lateness),
-            "client": _spread_json(summary.client_lateness),
+            "all": asdict(summary.lateness),
+            "client": asdict(summary.client_lateness),
             "bound_ms": summary.lateness_bound_ms,
         },
         "cache": {
@@ -244,14 +239,4 @@ def summary_json(summary: Summary, run_path: str) -> dict[str, Any]:
         "interrupted": summary.interrupted,
         "in_doubt": list(summary.reasons),
         "exit_code": summary.exit_code,
-    }
-
-
-def _spread_json(spread: Spread) -> dict[str, Any]:
-    return {
-        "count": spread.count,
-        "p50_ms": spread.p50_ms,
-        "p95_ms": spread.p95_ms,
-        "p99_ms": spread.p99_ms,
-        "max_ms": spread.max_ms,
     }

@@ -45,7 +45,7 @@ _OPTIONS = (
         help="Longest gap of a cause (tool, user, harness, backoff, unknown, all), as in user=30s. Repeatable.",
     ),
     click.option(
-        "--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of arrivals and text."
+        "--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of random arrivals."
     ),
     click.option(
         "--share-system",

@@ -1,6 +1,7 @@
 """I/O: `aitrace replay`: plays a trace against an endpoint."""
 
 import asyncio
+import math
 import os
 import resource
 import secrets
@@ -31,17 +32,20 @@ from aitrace.units import NS_PER_S
 from replayer.calibrate import Calibrated, CalibrationOptions, Calibrator
 from replayer.commands.load_options import load_options
 from replayer.driver import Driver, RunClock, RunParts, Target
-from replayer.endpoint import Endpoint, base_url_from_text, credential_headers
+from replayer.endpoint import Endpoint, base_url_from_text, check_page_url, credential_headers
 from replayer.options import LoadOptions, json_from_options
 from replayer.plan import Plan, build_plan
 from replayer.progress import ProgressView
 from replayer.requests import Adjustment, RequestBuilder
-from replayer.scraper import SCRAPE_TIMEOUT_NS, Scraper, read_metrics
+from replayer.scraper import PAGE_TIMEOUT_NS, Scraper, read_metrics
 from replayer.text import TextSource
 from replayer.transport import AiohttpTransport
-from replayer.verdict import PlanSize, Summary, summarise, summary_json, summary_lines
+from replayer.verdict import Summary, summarise, summary_json, summary_lines
 
 _EXIT_KILLED_BY_INTERRUPT = 130
+_TEXT_SEED_BITS = 32
+_MAX_TIMEOUT_S = 86_400
+_MAX_LATENESS_MS = 3_600_000
 _SHOW_CURSOR = b"\x1b[?25h"
 _ADJUSTMENTS: dict[Adjustment, str] = {
     "opened_with_user": "requests got an opening line of the user, which their protocol asks for",
@@ -59,6 +63,7 @@ class _Order:
     run_path: Path
     endpoint: Endpoint
     load: LoadOptions
+    text_seed: int
     calibration: CalibrationOptions
     timeout_ns: int
     metrics_urls: tuple[str, ...]
@@ -82,6 +87,13 @@ class _Order:
 )
 @load_options
 @click.option(
+    "--text-seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Seed of generated text; the same one makes an endpoint's cache know the prompts of an earlier run. "
+    "[default: another one for each run, kept in run.json]",
+)
+@click.option(
     "--model",
     metavar="NAME",
     help="Model to ask for. [default: the first the target lists, else the trace's]",
@@ -89,7 +101,7 @@ class _Order:
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, min_open=True, max=_MAX_TIMEOUT_S),
     default=600.0,
     show_default=True,
     metavar="SECONDS",
@@ -111,13 +123,13 @@ class _Order:
 )
 @click.option(
     "--tokens-per-word",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0.01, max=100),
     metavar="RATIO",
     help="Tokens of one word of generated text. [default: measured at the target]",
 )
 @click.option(
     "--max-lateness",
-    type=click.FloatRange(min=0),
+    type=click.FloatRange(min=0, max=_MAX_LATENESS_MS),
     default=50.0,
     show_default=True,
     metavar="MS",
@@ -154,22 +166,26 @@ def _order_from_options(trace: Path, output: Path, load: LoadOptions, options: d
     protocol: ProtocolName = options["protocol"]
     if options["metrics"] and options["no_metrics"]:
         raise UsageError("--metrics and --no-metrics exclude each other")
+    for name in ("timeout", "tokens_per_word", "max_lateness"):
+        if options[name] is not None and math.isnan(options[name]):
+            raise UsageError(f"--{name.replace('_', '-')} is {options[name]!r}, expected a number")
     return _Order(
         trace_path=trace,
         run_path=output,
         endpoint=Endpoint(
-            url=base_url_from_text(options["url"]),
+            url=base_url_from_text(options["url"], protocol),
             protocol=protocol,
             headers=credential_headers(protocol, _key(options["api_key_env"])),
         ),
         load=load,
+        text_seed=secrets.randbits(_TEXT_SEED_BITS) if options["text_seed"] is None else options["text_seed"],
         calibration=CalibrationOptions(
             model=options["model"],
             tokens_per_word=options["tokens_per_word"],
             force_output=options["force_output"],
         ),
         timeout_ns=round(options["timeout"] * NS_PER_S),
-        metrics_urls=options["metrics"],
+        metrics_urls=tuple(check_page_url(url) for url in options["metrics"]),
         reads_metrics=not options["no_metrics"],
         max_lateness_ms=options["max_lateness"],
         is_live=sys.stderr.isatty() and not options["no_live"],
@@ -215,7 +231,7 @@ async def _play_on_loop(order: _Order, trace: Trace, plan: Plan) -> Summary:
     async with (
         AiohttpTransport(clock, timeout_ns=order.timeout_ns) as transport,
         # A page that hangs must not take as long as a call may.
-        AiohttpTransport(clock, timeout_ns=SCRAPE_TIMEOUT_NS) as pages,
+        AiohttpTransport(clock, timeout_ns=PAGE_TIMEOUT_NS) as pages,
     ):
         urls = await _metrics_urls(order, pages, clock)
         header = _header(order, plan, calibrated, clock)
@@ -238,8 +254,7 @@ async def _play_on_loop(order: _Order, trace: Trace, plan: Plan) -> Summary:
     for name, count in bodies.counts.items():
         if count:
             _say(f"Note: {count:,} {_ADJUSTMENTS[name]}")
-    planned = PlanSize(sessions=plan.sessions, calls=len(plan.calls))
-    return summarise(driver.tally, end, planned, lateness_bound_ms=order.max_lateness_ms)
+    return summarise(driver.tally, end, plan, lateness_bound_ms=order.max_lateness_ms)
 
 
 async def _drive(driver: Driver, view: ProgressView, writer: RunWriter) -> RunEnd:
@@ -254,8 +269,12 @@ async def _calibrate(order: _Order, trace: Trace) -> Calibrated:
     models = Counter(call.model for call in trace.calls if call.model is not None)
     usual = models.most_common(1)[0][0] if models else None
     clock = SystemClock()
-    async with AiohttpTransport(clock, timeout_ns=order.timeout_ns) as transport:
-        calibrator = Calibrator(order.endpoint, transport, clock)
+    _say(f"Trying {order.endpoint.url} (an answer may take {order.timeout_ns / NS_PER_S:g} s, see --timeout)")
+    async with (
+        AiohttpTransport(clock, timeout_ns=order.timeout_ns) as transport,
+        AiohttpTransport(clock, timeout_ns=min(order.timeout_ns, PAGE_TIMEOUT_NS)) as pages,
+    ):
+        calibrator = Calibrator(order.endpoint, transport, pages, clock)
         return await calibrator.calibrate(order.calibration, trace_model=usual)
 
 
@@ -286,7 +305,7 @@ def _request_builder(order: _Order, trace: Trace, calibrated: Calibrated) -> Req
     return RequestBuilder(
         trace,
         BlockIdentity(trace, share_system=order.load.share_system),
-        TextSource(order.load.seed, calibrated.calibration.tokens_per_word),
+        TextSource(order.text_seed, calibrated.calibration.tokens_per_word),
         order.load,
         PROTOCOLS[order.endpoint.protocol],
     )
@@ -312,6 +331,7 @@ def _header(order: _Order, plan: Plan, calibrated: Calibrated, clock: RunClock) 
         open_loop=plan.open_loop,
         time_scale=order.load.time_scale,
         seed=order.load.seed,
+        text_seed=order.text_seed,
         share_system=order.load.share_system,
         history=order.load.history,
         calibration=calibrated.calibration,

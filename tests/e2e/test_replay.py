@@ -198,6 +198,35 @@ def test_live_history_makes_the_engines_own_answers_reusable(tmp_path):
     assert cached["live"] - cached["recorded"] > 3 * 60
 
 
+def cached_tokens(trace: Trace, directory: Path, url: str, *options: str) -> int:
+    directory.mkdir()
+    run = played(trace, directory, url, "--protocol", "chat", "--time-scale", "0", *options)
+    return sum(call.usage.cache_read_tokens for call in run.calls)
+
+
+def test_a_second_run_meets_the_engines_cache_cold(tmp_path):
+    trace = make_trace(sessions=1, calls=4)
+    with engine() as target:
+        first, second = (cached_tokens(trace, tmp_path / name, target.url) for name in ("one", "two"))
+        runs = [read_run(tmp_path / name / "run") for name in ("one", "two")]
+    assert first == second > 0
+    assert [run.header.seed for run in runs] == [0, 0]
+    assert runs[0].header.text_seed != runs[1].header.text_seed
+
+
+def test_a_text_seed_repeats_the_text_of_a_run(tmp_path):
+    trace = make_trace(sessions=1, calls=4)
+    with engine() as target:
+        cached_tokens(trace, tmp_path / "one", target.url)
+        text_seed = read_run(tmp_path / "one" / "run").header.text_seed
+        again = cached_tokens(trace, tmp_path / "two", target.url, "--text-seed", str(text_seed))
+    run = read_run(tmp_path / "two" / "run")
+    prompts = sum(call.usage.input_tokens for call in run.calls)
+    # Only the last block of a prompt, which may be cut, is never a hit.
+    assert prompts - QUICK.block_size * len(run.calls) <= again <= prompts
+    assert run.header.text_seed == text_seed
+
+
 def test_what_was_not_recorded_as_a_stream_need_not_be_one(tmp_path):
     builder = TraceBuilder()
     session = builder.session()

@@ -242,6 +242,12 @@ def test_a_long_prompt_that_does_not_fit(tmp_path):
         (("--api-key-env", "NO_SUCH_VARIABLE"), "'NO_SUCH_VARIABLE' is not set"),
         (("--metrics", "http://host/metrics", "--no-metrics"), "exclude each other"),
         (("--timeout", "0"), "--timeout"),
+        (("--timeout", "nan"), "--timeout"),
+        (("--timeout", "inf"), "--timeout"),
+        (("--tokens-per-word", "nan"), "--tokens-per-word"),
+        (("--max-lateness", "nan"), "--max-lateness"),
+        (("--metrics", "host/metrics"), "expected one like http://"),
+        (("--metrics", "http://me:secret@host/metrics"), "credentials"),
     ],
 )
 def test_wrong_use_is_told_before_anything_is_sent(tmp_path, options, word):

@@ -1,6 +1,7 @@
 """The aiohttp transport on a real socket: what it stamps, and what it makes of connections that break."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -8,7 +9,8 @@ import pytest
 
 from aitrace.clock import SystemClock
 from aitrace.units import NS_PER_S
-from replayer.transport import AiohttpTransport, Failure, Fetched, OutgoingRequest, Stamps
+from replayer.endpoint import TLS_FAILED
+from replayer.transport import AiohttpTransport, Failure, Fetched, OutgoingRequest, Stamps, tls_text
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -213,6 +215,23 @@ async def test_a_name_that_does_not_resolve_is_no_connection():
         got = await network.send(request, Sink(), Stamps())
     assert got is not None
     assert got.kind == "connect"
+
+
+async def test_a_server_that_does_not_speak_tls_is_told_as_such():
+    async def serve(reader, writer):
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+
+    async with listening(serve) as url, transport() as network:
+        got = await network.fetch(url.replace("http:", "https:"))
+    assert got == Failure(kind="connect", text=f"{TLS_FAILED}: wrong version number")
+
+
+def test_a_certificate_that_is_not_trusted_is_told_as_such():
+    refused = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    refused.verify_message = "self-signed certificate"
+    assert tls_text(refused) == "the certificate is not trusted (self-signed certificate)"
 
 
 @pytest.mark.parametrize("before", [b"", HEAD, HEAD + chunk(b"one")])

@@ -384,7 +384,8 @@ async def test_the_view_is_shown_the_run_every_second_and_at_its_end():
     await played.run()
     assert [snapshot.elapsed_ns for snapshot in played.snapshots] == [0, NS_PER_S, 1600 * NS_PER_MS]
     assert played.snapshots[-1].progress.sessions_done == 1
-    assert played.snapshots[0].planned_end_ns == 3 * NS_PER_S
+    # At 1 s one answer of 300 ms is in, its gap of 1 s began at 300 ms, and another answer is to come.
+    assert [snapshot.left_ns for snapshot in played.snapshots] == [None, 600 * NS_PER_MS, 0]
 
 
 async def test_planned_times_count_from_the_start_of_the_sending():

@@ -4,11 +4,14 @@ from aitrace.errors import UsageError
 from aitrace.observe import ResponseObserver
 from aitrace.protocols import PROTOCOLS
 from replayer.endpoint import (
+    TLS_FAILED,
     Endpoint,
     base_url_from_text,
+    check_page_url,
     credential_headers,
     models_from_body,
     shown_text,
+    unreachable,
     unusable,
 )
 
@@ -24,10 +27,12 @@ URL = "http://host/v1/chat/completions"
         ("https://host/llm/v1/", "https://host/llm"),
         ("https://host/v1beta", "https://host/v1beta"),
         ("http://[::1]:8000/v1", "http://[::1]:8000"),
+        ("http://host/v1/chat/completions", "http://host"),
+        ("http://host/v1/messages", "http://host/v1/messages"),
     ],
 )
-def test_a_base_url_may_end_in_v1_and_slash(text, url):
-    assert base_url_from_text(text) == url
+def test_a_base_url_may_end_in_v1_slash_and_the_path_of_its_protocol(text, url):
+    assert base_url_from_text(text, "chat") == url
 
 
 @pytest.mark.parametrize(
@@ -35,19 +40,32 @@ def test_a_base_url_may_end_in_v1_and_slash(text, url):
 )
 def test_what_is_no_http_url_is_refused(text):
     with pytest.raises(UsageError, match="expected one like http"):
-        base_url_from_text(text)
+        base_url_from_text(text, "chat")
 
 
 def test_credentials_in_a_url_are_refused_without_repeating_them():
     with pytest.raises(UsageError) as caught:
-        base_url_from_text("https://me:hunter2@host/v1")
+        base_url_from_text("https://me:hunter2@host/v1", "chat")
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["http://host/v1?key=1", "http://host#top"])
 def test_a_query_or_fragment_is_refused(text):
     with pytest.raises(UsageError, match="query or fragment"):
-        base_url_from_text(text)
+        base_url_from_text(text, "chat")
+
+
+def test_the_url_of_a_page_may_have_a_query_but_no_credentials():
+    assert check_page_url("http://host/metrics?name=a") == "http://host/metrics?name=a"
+    for text in ("host/metrics", "http://me:hunter2@host/metrics"):
+        with pytest.raises(UsageError) as caught:
+            check_page_url(text)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_the_next_step_after_tls_failed_is_about_certificates():
+    assert "SSL_CERT_FILE" in unreachable("https://host", f"{TLS_FAILED}: not trusted").hint
+    assert "Start the server" in unreachable("http://host", "Connection refused").hint
 
 
 def test_each_protocol_carries_its_key_in_its_own_header():

@@ -11,7 +11,7 @@ from aitrace.schema import Segment
 from aitrace.testing import TraceBuilder, make_trace
 from replayer.options import LoadOptions
 from replayer.plan import build_plan
-from replayer.requests import RequestBuilder, calibration_body, calibration_from_probes
+from replayer.requests import MAX_CACHE_BYTES, RequestBuilder, calibration_body, calibration_from_probes
 from replayer.text import TextSource
 
 PROTOCOLS = [AnthropicProtocol(), ResponsesProtocol(), ChatProtocol()]
@@ -20,12 +20,17 @@ PROTOCOLS = [AnthropicProtocol(), ResponsesProtocol(), ChatProtocol()]
 class Case:
     """A plan and a builder for it."""
 
-    def __init__(self, trace, *, protocol=None, tokens_per_word=1.0, **options):
+    def __init__(self, trace, *, protocol=None, tokens_per_word=1.0, cache=MAX_CACHE_BYTES, **options):
         load = LoadOptions(**options)
         self.protocol = protocol or ChatProtocol()
         self.plan = build_plan(trace, load)
         self.builder = RequestBuilder(
-            trace, BlockIdentity(trace), TextSource(0, tokens_per_word), load, self.protocol
+            trace,
+            BlockIdentity(trace),
+            TextSource(0, tokens_per_word),
+            load,
+            self.protocol,
+            max_cache_bytes=cache,
         )
 
     def body(self, index, *, forced=False):
@@ -244,11 +249,9 @@ def test_a_segment_of_unknown_text_in_such_a_trace_is_generated():
 
 
 def test_a_body_does_not_depend_on_what_the_cache_holds():
-    case, tiny = Case(make_trace(2, 6), trees=4), Case(make_trace(2, 6), trees=4)
-    tiny.builder.max_cache_bytes = 1000
+    case, tiny = Case(make_trace(2, 6), trees=4), Case(make_trace(2, 6), trees=4, cache=1000)
     for index in (5, 3, 11, 5, 0, 23):
         assert case.body(index) == tiny.body(index)
-    assert tiny.builder.max_cache_bytes == 1000
 
 
 def live_case(trace=None, **options):

@@ -287,3 +287,24 @@ def test_a_stop_before_the_first_call_counts_trees_as_over():
     scheduler.stop()
     assert (scheduler.progress().trees_active, scheduler.progress().trees_done) == (0, 2)
     assert scheduler.is_done
+
+
+def test_open_calls_are_those_in_flight_and_those_that_wait_for_their_time():
+    scheduler = scheduler_of(make_trace(2, 3), arrival=arrival_from_spec("fixed:0.1/s"))
+    scheduler.take_due(0)
+    # The second tree starts at 10 s; what follows a call in flight is not known yet.
+    assert sorted(scheduler.open_calls()) == [(0, 0), (3, 10 * S)]
+
+
+def test_calls_that_are_lost_are_not_open():
+    scheduler = scheduler_of(make_trace(2, 1), arrival=arrival_from_spec("fixed:0.1/s"))
+    scheduler.stop()
+    assert list(scheduler.open_calls()) == []
+
+
+def test_lanes_tell_how_many_trees_they_have_taken():
+    scheduler = scheduler_of(make_trace(3, 1), concurrency=2)
+    assert scheduler.started_trees == 2
+    (first, _) = scheduler.take_due(0)
+    scheduler.on_end(first.index, S, ok=True)
+    assert scheduler.started_trees == 3

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from aitrace.schema import Usage
@@ -12,14 +13,38 @@ from replayer.tally import Tally, client_lateness_ns, percentile
         ([], 0.5, None),
         ([7], 0.99, 7),
         ([3, 1, 2], 0.5, 2),
-        ([1, 2, 3, 4], 0.5, 2.5),
-        ([10, 20], 0.25, 12.5),
+        ([1, 2, 3, 4], 0.5, 2),
+        ([10, 20], 0.51, 20),
         ([5, 1, 9], 0.0, 1),
         ([5, 1, 9], 1.0, 9),
     ],
 )
-def test_percentiles_are_interpolated_between_neighbours(values, ratio, expected):
+def test_a_percentile_is_a_measured_value(values, ratio, expected):
     assert percentile(values, ratio) == expected
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.95, 0.99, 1.0])
+def test_percentiles_are_those_of_the_report(ratio):
+    """Reports take numpy's inverted CDF."""
+    for count in range(1, 700):
+        values = range(1, count + 1)
+        assert percentile(values, ratio) == np.quantile(values, ratio, method="inverted_cdf")
+
+
+def test_a_call_takes_the_mean_of_the_complete_ones():
+    tally = Tally()
+    assert tally.mean_call_ns is None
+    for index, end_ns in enumerate((100, 200)):
+        tally.add(make_call_result(index=index, due_ns=0, end_ns=end_ns))
+    tally.add(make_call_result(index=2, due_ns=0, end_ns=9000, error="cut"))
+    assert tally.mean_call_ns == 150
+
+
+def test_the_mean_is_that_of_the_latest_calls():
+    tally = Tally()
+    for index in range(1200):
+        tally.add(make_call_result(index=index, due_ns=0, end_ns=9000 if index < 1000 else 50))
+    assert tally.mean_call_ns == 50
 
 
 def test_a_complete_call_counts_its_times_from_sent_and_from_due():

@@ -34,6 +34,13 @@ def test_another_seed_says_something_else():
     assert TextSource(5, 1.0).block(7, 4) != TextSource(6, 1.0).block(7, 4)
 
 
+def test_another_seed_has_as_many_words():
+    one, other = TextSource(5, 1.3), TextSource(6, 1.3)
+    sizes = [(len(one.block(key, 16).split()), len(other.block(key, 16).split())) for key in range(1000)]
+    assert {12, 13} == {count for pair in sizes for count in pair}
+    assert all(left == right for left, right in sizes)
+
+
 def test_a_shorter_block_begins_the_longer_one_of_its_key():
     source = TextSource(0, 1.0)
     assert source.block(9, 64).startswith(source.block(9, 10))

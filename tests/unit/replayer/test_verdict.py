@@ -1,13 +1,16 @@
+from dataclasses import replace
+
 import orjson
 import pytest
 
 from aitrace.results import CallResult
 from aitrace.schema import Usage
-from aitrace.testing import make_call_result, make_run_end
+from aitrace.testing import make_call_result, make_run_end, make_trace
 from aitrace.units import NS_PER_MS, NS_PER_S
+from replayer.options import LoadOptions
+from replayer.plan import build_plan
 from replayer.tally import Tally
 from replayer.verdict import (
-    PlanSize,
     Summary,
     spread_of,
     summarise,
@@ -23,8 +26,9 @@ def summary_of(
     tally = Tally()
     for result in results:
         tally.add(result)
-    size = PlanSize(sessions=2, calls=len(results) if calls is None else calls)
-    return summarise(tally, make_run_end(**end), size, lateness_bound_ms=bound_ms)
+    plan = build_plan(make_trace(sessions=2, calls=1), LoadOptions())
+    planned = plan.calls[:1] * (len(results) if calls is None else calls)
+    return summarise(tally, make_run_end(**end), replace(plan, calls=planned), lateness_bound_ms=bound_ms)
 
 
 def late(by_ns: int, index: int = 0) -> CallResult:
@@ -117,6 +121,10 @@ def test_the_summary_tells_counts_times_verdict_and_the_next_step():
         "verdict   in doubt: calls failed: 1 cut; calls not sent: 1 session_lost\n"
         "next      aitrace report runs/one"
     )
+
+
+def test_the_next_command_can_be_pasted():
+    assert summary_lines(summary_of(make_call_result()), "my run")[-1].endswith("aitrace report 'my run'")
 
 
 def test_a_target_that_reports_no_cache_is_said_to():
