@@ -8,8 +8,9 @@ OUT ?= out
 
 .PHONY: demo test lint types unit alone bench format clean
 
+# Exit code 1 says that the run is in doubt, as on a busy machine: the report has been written and says why.
 demo: $(VENV)/installed
-	$(BIN)/aitrace demo -o $(OUT)/demo --force
+	$(BIN)/aitrace demo -o $(OUT)/demo --force || [ $$? -eq 1 ]
 
 test: lint types unit alone
 
