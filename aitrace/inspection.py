@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from aitrace.prompts import PromptResolver, block_sizes
+from aitrace.quantiles import quantile
 from aitrace.schema import Call, GapCause, Header, Segment, Session, Trace, Unit
 
 
@@ -203,21 +204,15 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def percentile(values: Sequence[int], ratio: float) -> int:
-    """The smallest of the sorted values that at least `ratio` of them do not exceed."""
-    rank = -(-len(values) * round(ratio * 1000) // 1000)
-    return values[max(0, rank - 1)]
-
-
 def _size_facts(sizes: Sequence[int]) -> SizeFacts | None:
     if not sizes:
         return None
     ordered = sorted(sizes)
     return SizeFacts(
         count=len(ordered),
-        p50=percentile(ordered, 0.5),
-        p90=percentile(ordered, 0.9),
-        p99=percentile(ordered, 0.99),
+        p50=quantile(ordered, 0.5),
+        p90=quantile(ordered, 0.9),
+        p99=quantile(ordered, 0.99),
         max=ordered[-1],
         total=sum(ordered),
     )
@@ -247,9 +242,9 @@ def _gap_facts(cause: GapCause, gaps: Sequence[int]) -> GapFacts:
         cause=cause,
         count=len(gaps),
         negative=sum(gap < 0 for gap in gaps),
-        p50_ns=percentile(gaps, 0.5),
-        p90_ns=percentile(gaps, 0.9),
-        p99_ns=percentile(gaps, 0.99),
+        p50_ns=quantile(gaps, 0.5),
+        p90_ns=quantile(gaps, 0.9),
+        p99_ns=quantile(gaps, 0.99),
         max_ns=gaps[-1],
         total_ns=sum(gaps),
     )

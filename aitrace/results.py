@@ -148,6 +148,9 @@ class CallResult:
     """When the exchange was over, however it ended."""
     new_connection: bool | None = None
     """Whether a connection had to be opened; None if none came about."""
+    stale_connections: int = 0
+    """Kept connections that turned out to have been closed by the server before a byte of an answer: the request was
+    sent again on another one, and the times are those of the last sending."""
     request_bytes: int | None = None
     """Bytes of the request's body."""
     response_bytes: int | None = None
@@ -157,9 +160,9 @@ class CallResult:
     token_events: int | None = None
     """Events that carried content, reasoning or a tool-call delta."""
     longest_stall_ns: int | None = None
-    """Longest time between two such events; None with fewer than two."""
+    """Longest time between two such events, or from the last one to the end; None with fewer than two."""
     unparsed_events: int = 0
-    """Events that could not be read."""
+    """Events that could not be read, and lines of the stream that belong to none."""
     status: int | None = None
     """HTTP status; None if no headers came."""
     error: ErrorKind | None = None
@@ -183,7 +186,6 @@ class Scrape:
     url: str
     """Where it was read."""
     values: dict[str, float] = field(default_factory=dict)
-    """Common name (`running`, `waiting`, `kv_usage_ratio`, `prefix_query_tokens`, `prefix_hit_tokens`) to value;
-    empty if the reading failed."""
+    """Common name to value, as listed in docs/replay-run.md; empty if the reading failed."""
     error: str | None = None
     """Why the reading failed; None if it did not."""

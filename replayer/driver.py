@@ -21,13 +21,14 @@ from typing import Protocol
 from aitrace.clock import Clock
 from aitrace.observe import Observation, ResponseObserver
 from aitrace.protocols.protocol import WireProtocol
+from aitrace.quantiles import quantile
 from aitrace.results import CallResult, RunEnd, UnsentReason
 from aitrace.units import NS_PER_MS, NS_PER_S
 from replayer.plan import Plan, PlannedCall
 from replayer.scheduler import Progress, Scheduler, Send
 from replayer.scraper import Scraper
 from replayer.stock import BodyStock
-from replayer.tally import Tally, percentile
+from replayer.tally import Tally
 from replayer.time_left import Forecast
 from replayer.transport import Failure, OutgoingRequest, Stamps, Transport
 
@@ -196,7 +197,7 @@ class Driver:
             sent_calls=self.tally.sent_calls,
             unsent_calls=self.tally.unsent_calls.total(),
             cpu_ns=cpu_ns,
-            loop_lag_p99_ns=percentile(self._lags_ns, 0.99),
+            loop_lag_p99_ns=quantile(self._lags_ns, 0.99) if self._lags_ns else None,
         )
 
     async def _play_plan(self, group: asyncio.TaskGroup) -> None:
@@ -468,12 +469,13 @@ def _sent_result(planned: CallResult, flight: _Flight, seen: Observation) -> Cal
         last_token_ns=seen.last_token_ns,
         end_ns=seen.end_ns,
         new_connection=stamps.new_connection,
+        stale_connections=stamps.stale_connections,
         request_bytes=len(flight.body),
         response_bytes=seen.response_bytes,
         events=seen.events if has_events else None,
         token_events=seen.token_events if has_events else None,
         longest_stall_ns=seen.longest_stall_ns if seen.token_events > 1 else None,
-        unparsed_events=seen.unparsed_events,
+        unparsed_events=seen.unparsed_events + seen.unparsed_lines,
         status=seen.status,
         error=seen.error,
         error_text=seen.error_text,

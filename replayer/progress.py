@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from aitrace.quantiles import quantile
 from aitrace.units import NS_PER_S, duration_from_ns
 from replayer.driver import Snapshot
-from replayer.tally import percentile
 
 PLAIN_EVERY_NS = 10 * NS_PER_S
 _RECENT = 2000
@@ -114,12 +114,9 @@ def _named(counts: Mapping[str, int]) -> str:
 
 def _percentiles(values_ns: Sequence[int], *ratios: float) -> str:
     recent = values_ns[-_RECENT:]
-    texts = []
-    for ratio in ratios:
-        value_ns = percentile(recent, ratio)
-        if value_ns is not None:
-            texts.append(f"p{ratio * 100:.0f} {duration_from_ns(value_ns)}")
-    return ", ".join(texts) or "none yet"
+    if not recent:
+        return "none yet"
+    return ", ".join(f"p{ratio * 100:.0f} {duration_from_ns(quantile(recent, ratio))}" for ratio in ratios)
 
 
 def _failures(counts: Mapping[str, int]) -> str:

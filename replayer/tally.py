@@ -2,18 +2,11 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
-from math import ceil
 
 from aitrace.results import CallResult
 
 _LATEST_CALLS = 200
 """Of so many calls a mean is taken: an endpoint whose cache is warm takes less time than at the start of a run."""
-
-
-def percentile(values: Sequence[int], ratio: float) -> int | None:
-    """The smallest of `values` that at least `ratio` (0 to 1) of them do not exceed; None of no values."""
-    return sorted(values)[max(0, ceil(ratio * len(values)) - 1)] if values else None
 
 
 def client_lateness_ns(result: CallResult) -> int | None:
@@ -36,10 +29,16 @@ class Tally:
         self.complete_calls = 0
         self.failed_calls: Counter[str] = Counter()
         """By error kind."""
+        self.stopped_calls = 0
+        """Calls in flight when the run was stopped."""
+        self.stale_connections = 0
+        """Kept connections that turned out to have been closed by the server."""
         self.unsent_calls: Counter[str] = Counter()
         """By reason."""
         self.lost_sessions: set[tuple[int, int]] = set()
-        """(instance, session) of sessions that did not play to their end."""
+        """(instance, session) of sessions that a failed call ended."""
+        self.stopped_sessions: set[tuple[int, int]] = set()
+        """The same of sessions that the end of the run cut short."""
         self.service_ttft_ns = array("q")
         """From sent to first token."""
         self.user_ttft_ns = array("q")
@@ -60,7 +59,7 @@ class Tally:
     @property
     def sent_calls(self) -> int:
         """Results of calls that were sent."""
-        return self.complete_calls + self.failed_calls.total()
+        return self.complete_calls + self.failed_calls.total() + self.stopped_calls
 
     @property
     def mean_call_ns(self) -> float | None:
@@ -72,11 +71,16 @@ class Tally:
         """Count one result in."""
         if result.unsent is not None:
             self.unsent_calls[result.unsent] += 1
-            self.lost_sessions.add((result.instance, result.session))
+            sessions = self.stopped_sessions if result.unsent == "interrupted" else self.lost_sessions
+            sessions.add((result.instance, result.session))
             return
+        self.stale_connections += result.stale_connections
         if result.error is None:
             self.complete_calls += 1
             self._call_ns.append((result.end_ns or 0) - (result.due_ns or 0))
+        elif result.error == "client_abort":
+            self.stopped_calls += 1
+            self.stopped_sessions.add((result.instance, result.session))
         else:
             self.failed_calls[result.error] += 1
             # Without a title or a classification a session goes on.

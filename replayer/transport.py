@@ -1,7 +1,9 @@
 """I/O: sends requests over HTTP/1.1 and stamps what happens to them; the only user of aiohttp's client.
 
 No retries, no redirects, no cookies, no proxies from the environment, no limit on connections, and no decompression:
-what a call costs must not depend on anything that is not in its result.
+what a call costs must not depend on anything that is not in its result. One thing is done again, and counted: a request
+on a kept connection that its server had closed meanwhile, without a byte of an answer, goes out on another one.
+llama-server closes after every streamed answer and does not say so.
 """
 
 import asyncio
@@ -53,6 +55,13 @@ class Stamps:
     """The request's head was handed to the socket."""
     uploaded_ns: int | None = None
     """The last byte of the body had left the program."""
+    stale_connections: int = 0
+    """Kept connections that turned out to have been closed; the times above are those of the last sending."""
+
+    def start_over(self) -> None:
+        """Forget the steps taken on a connection that had been closed."""
+        self.connected_ns = self.new_connection = self.sent_ns = self.uploaded_ns = None
+        self.stale_connections += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +151,7 @@ class AiohttpTransport:
     async def send(self, request: OutgoingRequest, sink: ResponseSink, stamps: Stamps) -> Failure | None:
         """See Transport."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                response = await self._open_session.post(
-                    request.url,
-                    data=_StampingPayload(request.body, self._clock, stamps),
-                    headers=request.headers,
-                    allow_redirects=False,
-                    trace_request_ctx=stamps,
-                )
+            response = await self._response(request, stamps)
             async with response:
                 sink.on_headers(response.status, response.headers, self._clock.monotonic_ns())
                 async for chunk in response.content.iter_any():
@@ -157,6 +159,24 @@ class AiohttpTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return _failure_from_error(error, stamps, self._timeout_s)
         return None
+
+    async def _response(self, request: OutgoingRequest, stamps: Stamps) -> aiohttp.ClientResponse:
+        """The head of the answer, within the time limit."""
+        async with asyncio.timeout(self._timeout_s):
+            while True:
+                try:
+                    return await self._open_session.post(
+                        request.url,
+                        data=_StampingPayload(request.body, self._clock, stamps),
+                        headers=request.headers,
+                        allow_redirects=False,
+                        trace_request_ctx=stamps,
+                    )
+                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                    # Of a connection opened for this call it is the server's answer, and ends it.
+                    if stamps.new_connection is not False:
+                        raise
+                    stamps.start_over()
 
     async def fetch(self, url: str, headers: Mapping[str, str] | None = None) -> Fetched | Failure:
         """The answer to a GET, within the same time limit."""

@@ -1,7 +1,8 @@
 """Pure: what a run came to, and whether it is in doubt.
 
 A run is in doubt (exit code 1) if a call failed or was never sent, if it was interrupted, or if the client was what
-limited it: the 99th percentile of its own lateness lies above the bound.
+limited it: more than 1 % of the calls, and at least two, went out later than the bound, or its event loop was that late.
+`aitrace report` has the same rules, and more that need the whole run.
 """
 
 import shlex
@@ -10,10 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK
+from aitrace.quantiles import quantile
 from aitrace.results import RunEnd
 from aitrace.units import NS_PER_MS, NS_PER_S, duration_from_ns
 from replayer.plan import Plan
-from replayer.tally import Tally, percentile
+from replayer.tally import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +38,7 @@ def spread_of(values_ns: Sequence[int]) -> Spread:
     """Percentiles (inverted CDF) of values in ns, as ms."""
 
     def at(ratio: float) -> float | None:
-        value = percentile(values_ns, ratio)
-        return None if value is None else round(value / NS_PER_MS, 3)
+        return round(quantile(values_ns, ratio) / NS_PER_MS, 3) if values_ns else None
 
     return Spread(count=len(values_ns), p50_ms=at(0.5), p95_ms=at(0.95), p99_ms=at(0.99), max_ms=at(1.0))
 
@@ -54,10 +55,14 @@ class Summary:
     """Calls with a complete answer."""
     failed_calls: Mapping[str, int]
     """Calls that were sent and failed, by error kind."""
+    stopped_calls: int
+    """Calls in flight when the run was stopped."""
     unsent_calls: Mapping[str, int]
     """Calls that were not sent, by reason."""
     lost_sessions: int
-    """Sessions that did not play to their end."""
+    """Sessions that a failed call ended."""
+    stopped_sessions: int
+    """Other sessions that the end of the run cut short."""
     service_ttft: Spread
     """From sent to first token."""
     user_ttft: Spread
@@ -67,7 +72,11 @@ class Summary:
     client_lateness: Spread
     """From due to sent without the opening of connections: what the verdict looks at."""
     lateness_bound_ms: float
-    """Bound on the 99th percentile of the client's lateness, ms."""
+    """Lateness above which a call counts as late, ms."""
+    late_calls: int
+    """Calls whose client lateness was above it."""
+    stale_connections: int
+    """Kept connections that turned out to have been closed by the server; their requests were sent again."""
     prompt_tokens: int | None
     """Prompt tokens of calls whose answer told how many were cached; None if none did."""
     cached_tokens: int | None
@@ -91,14 +100,13 @@ class Summary:
     @property
     def missing_calls(self) -> int:
         """Calls of the plan without any result: above 0 only if the program failed."""
-        finished = self.complete_calls + sum(self.failed_calls.values()) + sum(self.unsent_calls.values())
-        return self.planned_calls - finished
+        without_answer = sum(self.failed_calls.values()) + sum(self.unsent_calls.values())
+        return self.planned_calls - self.complete_calls - self.stopped_calls - without_answer
 
     @property
     def is_client_limited(self) -> bool:
         """Whether the client, and not the endpoint, set the pace."""
-        p99_ms = self.client_lateness.p99_ms
-        return p99_ms is not None and p99_ms > self.lateness_bound_ms
+        return self.late_calls > 1 and self.late_calls > 0.01 * self.client_lateness.count
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -119,13 +127,17 @@ def summarise(tally: Tally, end: RunEnd, plan: Plan, *, lateness_bound_ms: float
         planned_calls=len(plan.calls),
         complete_calls=tally.complete_calls,
         failed_calls=dict(tally.failed_calls.most_common()),
+        stopped_calls=tally.stopped_calls,
         unsent_calls=dict(tally.unsent_calls.most_common()),
         lost_sessions=len(tally.lost_sessions),
+        stopped_sessions=len(tally.stopped_sessions - tally.lost_sessions),
         service_ttft=spread_of(tally.service_ttft_ns),
         user_ttft=spread_of(tally.user_ttft_ns),
         lateness=spread_of(tally.lateness_ns),
         client_lateness=spread_of(tally.client_lateness_ns),
         lateness_bound_ms=lateness_bound_ms,
+        late_calls=sum(late_ns > lateness_bound_ms * NS_PER_MS for late_ns in tally.client_lateness_ns),
+        stale_connections=tally.stale_connections,
         prompt_tokens=tally.prompt_tokens if tally.cache_reports else None,
         cached_tokens=tally.cached_tokens if tally.cache_reports else None,
         elapsed_s=round(end.ended_ns / NS_PER_S, 3),
@@ -141,9 +153,11 @@ def _reasons(summary: Summary) -> list[str]:
         reasons.append("interrupted")
     if summary.is_client_limited:
         reasons.append(
-            f"client-limited: lateness p99 {text_from_ms(summary.client_lateness.p99_ms)} is above the bound of "
-            f"{text_from_ms(summary.lateness_bound_ms)}"
+            f"client-limited: {summary.late_calls} of {summary.client_lateness.count} calls went out more than "
+            f"{text_from_ms(summary.lateness_bound_ms)} late"
         )
+    if summary.loop_lag_p99_ms is not None and summary.loop_lag_p99_ms > summary.lateness_bound_ms:
+        reasons.append(f"client-limited: event loop late by p99 {text_from_ms(summary.loop_lag_p99_ms)}")
     if summary.failed_calls:
         reasons.append(f"calls failed: {_counts(summary.failed_calls)}")
     if summary.unsent_calls:
@@ -167,7 +181,7 @@ def text_from_ms(value_ms: float | None) -> str:
 def summary_lines(summary: Summary, run_path: str) -> list[str]:
     """The summary as lines for a terminal; the last ones are the verdict and the next command."""
     service, user = summary.service_ttft, summary.user_ttft
-    played = summary.planned_sessions - summary.lost_sessions
+    played = summary.planned_sessions - summary.lost_sessions - summary.stopped_sessions
     from_sent = f"from sent p50 {text_from_ms(service.p50_ms)}, p95 {text_from_ms(service.p95_ms)}"
     from_due = f"from due p50 {text_from_ms(user.p50_ms)}, p95 {text_from_ms(user.p95_ms)}"
     verdict = "in doubt: " + "; ".join(summary.reasons) if summary.reasons else "fine"
@@ -186,6 +200,8 @@ def _calls(summary: Summary) -> str:
     text = f"{summary.complete_calls} of {summary.planned_calls} complete"
     if summary.failed_calls:
         text += f", {sum(summary.failed_calls.values())} failed ({_counts(summary.failed_calls)})"
+    if summary.stopped_calls:
+        text += f", {summary.stopped_calls} stopped"
     if summary.unsent_calls:
         text += f", {sum(summary.unsent_calls.values())} not sent ({_counts(summary.unsent_calls)})"
     return text
@@ -196,6 +212,7 @@ def _lateness(summary: Summary) -> str:
         f"p50 {text_from_ms(summary.lateness.p50_ms)}, p99 {text_from_ms(summary.lateness.p99_ms)}; "
         f"without connecting p99 {text_from_ms(summary.client_lateness.p99_ms)} "
         f"(bound {text_from_ms(summary.lateness_bound_ms)}); event loop p99 {text_from_ms(summary.loop_lag_p99_ms)}"
+        + (f"; {summary.stale_connections} stale connections" if summary.stale_connections else "")
     )
 
 
@@ -216,15 +233,21 @@ def summary_json(summary: Summary, run_path: str) -> dict[str, Any]:
             "planned": summary.planned_calls,
             "complete": summary.complete_calls,
             "failed": dict(summary.failed_calls),
+            "stopped": summary.stopped_calls,
             "unsent": dict(summary.unsent_calls),
             "missing": summary.missing_calls,
         },
-        "sessions": {"planned": summary.planned_sessions, "lost": summary.lost_sessions},
+        "sessions": {
+            "planned": summary.planned_sessions,
+            "lost": summary.lost_sessions,
+            "stopped": summary.stopped_sessions,
+        },
         "ttft": {"service": asdict(summary.service_ttft), "user": asdict(summary.user_ttft)},
         "lateness": {
             "all": asdict(summary.lateness),
             "client": asdict(summary.client_lateness),
             "bound_ms": summary.lateness_bound_ms,
+            "late_calls": summary.late_calls,
         },
         "cache": {
             "prompt_tokens": summary.prompt_tokens,
@@ -235,6 +258,7 @@ def summary_json(summary: Summary, run_path: str) -> dict[str, Any]:
             "elapsed_s": summary.elapsed_s,
             "cpu_s": summary.cpu_s,
             "loop_lag_p99_ms": summary.loop_lag_p99_ms,
+            "stale_connections": summary.stale_connections,
         },
         "interrupted": summary.interrupted,
         "in_doubt": list(summary.reasons),

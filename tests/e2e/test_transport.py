@@ -301,3 +301,40 @@ async def test_a_page_that_cannot_be_fetched_is_a_failure():
 async def test_outside_its_block_a_transport_is_of_no_use():
     with pytest.raises(RuntimeError, match="outside its async with block"):
         await transport().send(OutgoingRequest(url="http://h", body=b""), Sink(), Stamps())
+
+
+async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced_and_counted():
+    """As llama-server does: it keeps a connection by its headers, and closes it after the answer."""
+    served = 0
+
+    async def serve(reader, writer):
+        nonlocal served
+        await read_request(reader)
+        served += 1
+        writer.write(HEAD + chunk(b"one") + b"0\r\n\r\n")
+
+    first, second = Stamps(), Stamps()
+    async with listening(serve) as url, transport() as network:
+        request = OutgoingRequest(url=url, body=b"{}")
+        assert await network.send(request, Sink(), first) is None
+        # Before the event loop could see the close, so that the connection is still taken for a good one.
+        sink = Sink()
+        assert await network.send(request, sink, second) is None
+    assert sink.body == b"one"
+    assert (first.stale_connections, second.stale_connections, second.new_connection) == (0, 1, True)
+    assert served == 2
+
+
+async def test_a_close_of_a_connection_opened_for_the_call_is_the_servers_answer():
+    served = 0
+
+    async def serve(reader, writer):
+        nonlocal served
+        await read_request(reader)
+        served += 1
+
+    stamps = Stamps()
+    async with listening(serve) as url, transport() as network:
+        failure = await network.send(OutgoingRequest(url=url, body=b"{}"), Sink(), stamps)
+    assert failure is not None
+    assert (failure.kind, stamps.stale_connections, served) == ("cut", 0, 1)

@@ -2,12 +2,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
-import pytest
 import zstandard
 
 from aitrace.formats.weka import conversation_from_json
 from aitrace.formats.weka_lines import WekaImporter, WekaSurvey
-from aitrace.inspection import inspect_trace, percentile
+from aitrace.inspection import inspect_trace
 from aitrace.schema import Call, Dependency, Outcome, Segment, Session, Trace, Usage
 from aitrace.testing import TraceBuilder, make_trace
 
@@ -40,14 +39,6 @@ def test_failed_calls_are_counted_by_kind():
     inspection = inspect_trace(builder.trace())
     assert inspection.calls_by_error == {"refused": 1}
     assert (inspection.output_tokens, inspection.trees[0].sessions[0].output_tokens) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("count", "ratio", "value"),
-    [(1, 0.5, 1), (4, 0.5, 2), (5, 0.5, 3), (100, 0.9, 90), (100, 0.99, 99), (101, 0.99, 100), (10, 0.0, 1)],
-)
-def test_a_percentile_is_an_observed_value(count, ratio, value):
-    assert percentile(range(1, count + 1), ratio) == value
 
 
 # --- sharing ---

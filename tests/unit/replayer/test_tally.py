@@ -1,34 +1,9 @@
-import numpy as np
 import pytest
 
 from aitrace.schema import Usage
 from aitrace.testing import make_call_result
 from aitrace.units import NS_PER_MS, NS_PER_S
-from replayer.tally import Tally, client_lateness_ns, percentile
-
-
-@pytest.mark.parametrize(
-    ("values", "ratio", "expected"),
-    [
-        ([], 0.5, None),
-        ([7], 0.99, 7),
-        ([3, 1, 2], 0.5, 2),
-        ([1, 2, 3, 4], 0.5, 2),
-        ([10, 20], 0.51, 20),
-        ([5, 1, 9], 0.0, 1),
-        ([5, 1, 9], 1.0, 9),
-    ],
-)
-def test_a_percentile_is_a_measured_value(values, ratio, expected):
-    assert percentile(values, ratio) == expected
-
-
-@pytest.mark.parametrize("ratio", [0.5, 0.95, 0.99, 1.0])
-def test_percentiles_are_those_of_the_report(ratio):
-    """Reports take numpy's inverted CDF."""
-    for count in range(1, 700):
-        values = range(1, count + 1)
-        assert percentile(values, ratio) == np.quantile(values, ratio, method="inverted_cdf")
+from replayer.tally import Tally, client_lateness_ns
 
 
 def test_a_call_takes_the_mean_of_the_complete_ones():
@@ -112,3 +87,17 @@ def test_cached_tokens_count_only_where_they_were_reported():
     tally.add(make_call_result(usage=Usage(input_tokens=900)))
     tally.add(make_call_result(usage=Usage(cache_read_tokens=900)))
     assert (tally.prompt_tokens, tally.cached_tokens, tally.cache_reports) == (100, 40, 1)
+
+
+def test_calls_that_were_stopped_did_not_fail():
+    tally = Tally()
+    tally.add(make_call_result(error="client_abort"))
+    assert (tally.stopped_calls, tally.failed_calls.total(), tally.sent_calls) == (1, 0, 1)
+    assert (tally.lost_sessions, len(tally.stopped_sessions)) == (set(), 1)
+
+
+def test_stale_connections_are_added_up():
+    tally = Tally()
+    for count in (2, 0, 1):
+        tally.add(make_call_result(stale_connections=count))
+    assert tally.stale_connections == 3

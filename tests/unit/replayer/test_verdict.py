@@ -42,13 +42,31 @@ def test_a_run_of_complete_calls_sent_in_time_is_fine():
 
 def test_a_client_later_than_the_bound_limits_the_run():
     summary = summary_of(*[late(51 * NS_PER_MS, index) for index in range(10)])
-    assert summary.reasons == ("client-limited: lateness p99 51 ms is above the bound of 50 ms",)
+    assert summary.reasons == ("client-limited: 10 of 10 calls went out more than 50 ms late",)
     assert summary.exit_code == 1
 
 
 def test_one_late_call_in_a_thousand_does_not_limit_a_run():
     summary = summary_of(late(NS_PER_S), *[late(0, index) for index in range(1, 1000)])
     assert not summary.is_client_limited
+
+
+@pytest.mark.parametrize(("late_calls", "is_limited"), [(1, False), (2, True)])
+def test_one_late_call_of_a_short_run_does_not_limit_it(late_calls, is_limited):
+    """Of thirty calls one is 3 %, which says nothing about a percentile."""
+    results = [late(NS_PER_S if index < late_calls else 0, index) for index in range(30)]
+    assert summary_of(*results).is_client_limited == is_limited
+
+
+@pytest.mark.parametrize(("late_calls", "is_limited"), [(10, False), (11, True)])
+def test_more_than_one_call_in_a_hundred_limits_a_run(late_calls, is_limited):
+    results = [late(NS_PER_S if index < late_calls else 0, index) for index in range(1000)]
+    assert summary_of(*results).is_client_limited == is_limited
+
+
+def test_a_late_event_loop_limits_the_run():
+    summary = summary_of(make_call_result(), loop_lag_p99_ns=51 * NS_PER_MS)
+    assert summary.reasons == ("client-limited: event loop late by p99 51 ms",)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +84,14 @@ def test_a_call_that_failed_or_was_not_sent_puts_a_run_in_doubt(result, reason):
 
 def test_an_interrupted_run_is_in_doubt_even_if_nothing_was_lost():
     assert summary_of(make_call_result(), interrupted=True).reasons == ("interrupted",)
+
+
+def test_calls_that_were_stopped_are_neither_failed_nor_missing():
+    summary = summary_of(
+        make_call_result(), make_call_result(index=1, error="client_abort"), interrupted=True
+    )
+    assert (summary.stopped_calls, summary.missing_calls) == (1, 0)
+    assert summary.reasons == ("interrupted",)
 
 
 def test_a_call_without_a_result_is_not_passed_over():
@@ -136,8 +162,15 @@ def test_a_target_that_reports_no_cache_is_said_to():
 def test_the_json_holds_the_same_facts():
     failed = make_call_result(index=1, session=1, error="cut")
     facts = orjson.loads(orjson.dumps(summary_json(summary_of(make_call_result(), failed), "run")))
-    assert facts["calls"] == {"planned": 2, "complete": 1, "failed": {"cut": 1}, "unsent": {}, "missing": 0}
-    assert facts["sessions"] == {"planned": 2, "lost": 1}
+    assert facts["calls"] == {
+        "planned": 2,
+        "complete": 1,
+        "failed": {"cut": 1},
+        "stopped": 0,
+        "unsent": {},
+        "missing": 0,
+    }
+    assert facts["sessions"] == {"planned": 2, "lost": 1, "stopped": 0}
     assert facts["ttft"]["service"]["p50_ms"] == 250.0
     assert facts["cache"] == {"prompt_tokens": None, "cached_tokens": None, "cached_ratio": None}
     assert (facts["in_doubt"], facts["exit_code"]) == (["calls failed: 1 cut"], 1)
