@@ -1,5 +1,6 @@
 """I/O: the root of the command line; attaches each package's commands lazily by name."""
 
+import difflib
 import errno
 import importlib
 import sys
@@ -37,6 +38,14 @@ class _LazyGroup(click.Group):
         module, attribute = target.split(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if near and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - same
         with formatter.section("Commands"):
@@ -84,7 +93,7 @@ def main() -> None:
 
     \b
     Example:
-      aitrace convert traces/*.json -o all.aitrace
+      aitrace convert tests/data/weka/*.zst -o all.aitrace
       aitrace replay all.aitrace --url http://127.0.0.1:8000 --protocol chat -o run/
       aitrace report run/ -o report.html
     """

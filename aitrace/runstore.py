@@ -25,7 +25,6 @@ CALLS_FILE = "calls.jsonl"
 PARQUET_FILE = "calls.parquet"
 SCRAPES_FILE = "scrapes.jsonl"
 TRACE_FILE = "trace.aitrace"
-_OWN_FILES = (RUN_FILE, CALLS_FILE, PARQUET_FILE, SCRAPES_FILE, TRACE_FILE)
 _RecordT = TypeVar("_RecordT", CallResult, Scrape)
 
 
@@ -47,27 +46,34 @@ class Run:
     """Lines at the end of the two line files that were cut, 0 to 2."""
 
 
+def require_unused(directory: Path) -> None:
+    """Check that a run may be written there.
+
+    Raises:
+        UsageError: there is something already, or no way to look.
+    """
+    try:
+        if directory.exists() and any(directory.iterdir()):
+            raise UsageError(f"{directory}: is not empty", hint="name a new directory for each run")
+    except OSError as error:
+        raise UsageError(f"{directory}: cannot be written: {error.strerror}") from error
+
+
 class RunWriter:
     """Writes a run directory; use as a context manager, so that its files are closed.
 
     Args:
-        directory: Created if need be; must be empty or absent, unless `overwrite`, and must not hold the trace.
+        directory: Created if need be; must be empty or absent.
         header: Written at once.
         trace_path: Copied into the directory.
-        overwrite: Remove the files of an earlier run. What is not part of a run is never touched.
     """
 
-    def __init__(
-        self, directory: str | Path, header: RunHeader, trace_path: str | Path, *, overwrite: bool = False
-    ) -> None:
+    def __init__(self, directory: str | Path, header: RunHeader, trace_path: str | Path) -> None:
         self.directory = Path(directory)
         self._header = header
-        if Path(trace_path).resolve().parent == self.directory.resolve():
-            raise UsageError(
-                f"{trace_path}: lies in the run directory", hint="write the run to another directory"
-            )
-        _prepare(self.directory, overwrite=overwrite)
+        require_unused(self.directory)
         try:
+            self.directory.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(trace_path, self.directory / TRACE_FILE)
         except OSError as error:
             raise UsageError(
@@ -154,18 +160,6 @@ def call_columns(calls: Iterable[CallResult]) -> dict[str, list[Any]]:
         for name in usage_names:
             columns[f"usage_{name}"].append(getattr(call.usage, name))
     return columns
-
-
-def _prepare(directory: Path, *, overwrite: bool) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if overwrite:
-            for name in _OWN_FILES:
-                (directory / name).unlink(missing_ok=True)
-        elif any(directory.iterdir()):
-            raise UsageError(f"{directory}: is not empty", hint="name a new directory for each run")
-    except OSError as error:
-        raise UsageError(f"{directory}: cannot be written: {error.strerror}") from error
 
 
 def _append(stream: IO[bytes], line: bytes) -> None:

@@ -192,7 +192,7 @@ class TraceWriter:
                 hint="it is a readable trace: rename it, or remove it",
             ) from error
         except OSError as error:
-            raise UsageError(f"{self._temporary}: cannot be written: {error.strerror}") from error
+            raise UsageError(f"{self._path}: cannot be written: {error.strerror}") from error
 
     def _abandon(self) -> None:
         if self._keep_partial:

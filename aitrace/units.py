@@ -3,6 +3,7 @@
 Reading:  `250ms`, `1.5s`, `2m`, `1h`, `90` (seconds); `8192`, `8k` (8000), `2M`; `0.2/s`, `12/min`, `100/h`.
 Not read: `5 parsecs` (unknown unit), `-1s` (below 0), `8kk`, `0.2` as a rate (per what?).
 
+A duration without a unit is in seconds, wherever it is given; a rate always says per what, since no unit of it is usual.
 Sizes use decimal multiples, as tokens and rates are counted everywhere.
 """
 

@@ -21,7 +21,11 @@ from aitrace.units import NS_PER_S, per_s_from_rate
 ArrivalKind = Literal["auto", "recorded", "scaled", "poisson", "fixed", "together"]
 
 _FACTOR = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
-_HINT = "For one tree every 5 seconds on average write poisson:0.2/s."
+_RATE_HINT = "A rate says per what: {}:0.2/s is one tree every 5 seconds{}."
+_FACTOR_HINT = "The factor is a number of 0 or more: scaled:0.5 plays recorded starts in half the time."
+_FORMS_HINT = (
+    "The forms are auto, recorded, together, scaled:0.5, poisson:0.2/s (on average) and fixed:12/min."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +58,25 @@ def arrival_from_spec(text: str) -> Arrival:
         case "scaled" if _FACTOR.fullmatch(number) and math.isfinite(float(number)):
             return Arrival(kind=kind, text=text, factor=float(number))
         case "poisson" | "fixed":
-            return Arrival(kind=kind, text=text, rate_per_s=_rate_per_s(text, number))
+            return Arrival(kind=kind, text=text, rate_per_s=_rate_per_s(text, kind, number))
+        case "scaled":
+            raise UsageError(
+                f"arrival {text!r} cannot be read: {number!r} is not a factor", hint=_FACTOR_HINT
+            )
         case _:
             raise UsageError(
                 f"arrival {text!r} cannot be read, expected auto, recorded, together, scaled:FACTOR, poisson:RATE "
                 "or fixed:RATE",
-                hint=_HINT,
+                hint=_FORMS_HINT,
             )
 
 
-def _rate_per_s(text: str, rate: str) -> float:
+def _rate_per_s(text: str, kind: str, rate: str) -> float:
     try:
         rate_per_s = per_s_from_rate(rate)
     except UsageError as error:
-        raise UsageError(f"arrival {text!r} cannot be read: {error}", hint=_HINT) from error
+        hint = _RATE_HINT.format(kind, " on average" if kind == "poisson" else "")
+        raise UsageError(f"arrival {text!r} cannot be read: {error}", hint=hint) from error
     if not 0 < rate_per_s < math.inf:
         raise UsageError(f"arrival {text!r} has a rate of {rate_per_s!r}, expected a finite one above 0")
     return rate_per_s

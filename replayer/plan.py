@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from random import Random
 from statistics import median_low
 
@@ -11,8 +12,12 @@ from aitrace.schema import Call, CallClass, GapCause, Trace
 from replayer.gaps import PlannedDependency, PlannedWait, plan_wait
 from replayer.options import LoadOptions
 from replayer.pacing import resolve_arrival, tree_starts
+from replayer.plan_notes import notes_on_plan
 from replayer.selection import SelectedCall, Selection, select_calls
-from replayer.sizes import output_tokens, prompt_sizes, token_ratio, unknown_output_calls, usual_output_tokens
+from replayer.sizes import output_tokens, prompt_sizes, token_ratio
+
+MAX_CALLS = 1_000_000
+"""Calls of the largest plan: a plan is held in memory, and so are its calls' results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +121,7 @@ def build_plan(trace: Trace, options: LoadOptions) -> Plan:
     """The plan of a trace that keeps the rules of `aitrace.validate`, under these options.
 
     Raises:
-        UsageError: Options that cannot be applied to this trace.
+        UsageError: Options that cannot be applied to this trace, or more than `MAX_CALLS` calls.
         InputError: A trace without a call to play.
     """
     if options.share_system and trace.header.privacy == "content":
@@ -129,10 +134,18 @@ def build_plan(trace: Trace, options: LoadOptions) -> Plan:
         raise InputError("the trace has no call to play", hint="`aitrace inspect` shows what is in it.")
     trees = _trees(trace, selection, options)
     count = len(trees) if options.trees is None else options.trees
-    notes = _trace_notes(trace, selection, options, trees)
+    _demand_size(trees, count)
+    played_waits = [(wait, times) for tree, times in _playings(trees, count) for wait in tree.waits]
+    notes = notes_on_plan(
+        trace,
+        selection,
+        played_waits,
+        share_system=options.share_system,
+        playings={tree.root: times for tree, times in _playings(trees, count)},
+    )
     if options.concurrency is None:
         arrival, note = resolve_arrival(options.arrival, trace.header.clock_scope)
-        notes.extend([] if note is None else [note])
+        notes.extend([note] if note is not None and count > 1 else [])
         recorded_ns = [tree.recorded_start_ns for tree in trees]
         random = Random(options.seed)
         fixed = tree_starts(arrival, recorded_ns, count, time_scale=options.time_scale, random=random)
@@ -154,7 +167,6 @@ def build_plan(trace: Trace, options: LoadOptions) -> Plan:
             )
         )
         calls.extend(_played(tree, playing + 1, len(calls), start_ns))
-    played_waits = [wait for number in range(count) for wait in trees[number % len(trees)].waits]
     return Plan(
         trees=tuple(planned_trees),
         calls=tuple(calls),
@@ -163,8 +175,28 @@ def build_plan(trace: Trace, options: LoadOptions) -> Plan:
         lanes=options.concurrency,
         tokens_per_unit=token_ratio(trace).tokens_per_unit,
         sessions=len({(call.instance, call.session) for call in calls}),
-        capped_calls=sum(wait.capped_ns > 0 for wait in played_waits),
-        capped_ns=sum(wait.capped_ns for wait in played_waits),
+        capped_calls=sum(times for wait, times in played_waits if wait.capped_ns > 0),
+        capped_ns=sum(wait.capped_ns * times for wait, times in played_waits),
+    )
+
+
+def _playings(trees: Sequence[_Tree], count: int) -> list[tuple[_Tree, int]]:
+    """How often each tree is played, if `count` are played in turn."""
+    full, rest = divmod(count, len(trees))
+    return [(tree, full + (place < rest)) for place, tree in enumerate(trees)]
+
+
+def _demand_size(trees: Sequence[_Tree], count: int) -> None:
+    calls = sum(times * len(tree.calls) for tree, times in _playings(trees, count))
+    if calls <= MAX_CALLS:
+        return
+    full, left = divmod(MAX_CALLS, sum(len(tree.calls) for tree in trees))
+    # Where a further tree no longer fits, those before it do.
+    sums = accumulate(len(tree.calls) for tree in trees)
+    most = full * len(trees) + sum(total <= left for total in sums)
+    raise UsageError(
+        f"{count:,} trees of this trace are {calls:,} calls, expected at most {MAX_CALLS:,} in one plan",
+        hint=f"--trees {most} is the most that fits." if most else None,
     )
 
 
@@ -326,61 +358,3 @@ def followers(calls: Sequence[PlannedCall]) -> list[list[tuple[int, PlannedDepen
         for dependency in call.after:
             found[dependency.index].append((call.index, dependency))
     return found
-
-
-def _trace_notes(
-    trace: Trace, selection: Selection, options: LoadOptions, trees: Sequence[_Tree]
-) -> list[str]:
-    """What had to be assumed or left out for this trace, one sentence each."""
-    waits = [wait for tree in trees for wait in tree.waits]
-    played = [selected.call for selected in selection.calls]
-    usual, unknown_answers = usual_output_tokens(trace.calls), unknown_output_calls(played)
-    unknown_ends = sum(call.times.end_ns is None for call in played)
-    counted = (
-        (
-            selection.dropped_attempts,
-            "attempts left out, since a later attempt of the same call is sent instead",
-        ),
-        (selection.dropped_counts, "calls left out, since they only counted tokens"),
-        (
-            sum(call.outcome.error is not None for call in played),
-            "calls that failed in the recording and were not tried again, sent like the others",
-        ),
-        (
-            unknown_answers,
-            f"calls with an answer of unknown length, for which {usual} tokens are taken (median)",
-        ),
-        (
-            unknown_ends,
-            "calls whose recorded end is not known, for which planned times take the median duration",
-        ),
-        (
-            sum(wait.timed_from_dispatch for wait in waits),
-            "gaps counted from the dispatch of a call whose end is not known; the next call waits for its end too",
-        ),
-        (sum(wait.unknown_gaps for wait in waits), "gaps that are not known, taken as 0"),
-        (
-            sum(wait.overlaps for wait in waits),
-            "gaps below 0, since a call was sent before what it waits for had ended, taken as 0",
-        ),
-    )
-    notes = [f"{text}: {number:,}" for number, text in counted if number]
-    ratio_note = token_ratio(trace).note
-    if ratio_note is not None:
-        notes.append(ratio_note)
-    if trace.header.block_scope == "tree" and not options.share_system and len(trees) > 1:
-        notes.append(
-            "the trace cannot tell what trees have in common, so they share nothing (--share-system gives trees of "
-            "one harness the same tools and system prompt)"
-        )
-    if trace.header.privacy == "content":
-        notes.append(
-            "the trace holds its own text, the same in every run: clear the endpoint's cache between runs that are "
-            "compared"
-        )
-    if trace.header.privacy == "content" and options.trees is not None and options.trees > len(trees):
-        notes.append(
-            "the trace holds its own text: the first playing of a tree says it, further ones say generated text, but "
-            "for segments that several trees share"
-        )
-    return notes

@@ -29,10 +29,10 @@ class Selection:
 
     calls: tuple[SelectedCall, ...]
     """Every call comes after those it waits for."""
-    dropped_attempts: int
+    dropped_attempts: tuple[Call, ...]
     """Attempts that a later one replaces."""
-    dropped_counts: int
-    """Calls that only counted tokens."""
+    dropped_counts: tuple[Call, ...]
+    """Calls that only counted tokens, each by its last attempt."""
 
 
 def select_calls(calls: Sequence[Call]) -> Selection:
@@ -61,8 +61,10 @@ def select_calls(calls: Sequence[Call]) -> Selection:
             selected.append(SelectedCall(call=last, request_ns=request_ns, after=_once_each(after)))
     return Selection(
         calls=tuple(selected),
-        dropped_attempts=len(calls) - len(last_of_first),
-        dropped_counts=len(passed_on),
+        dropped_attempts=tuple(
+            call for call, first in zip(calls, first_of, strict=True) if last_of_first[first] is not call
+        ),
+        dropped_counts=tuple(last for last in last_of_first.values() if last.id in passed_on),
     )
 
 

@@ -63,8 +63,3 @@ def output_tokens(calls: Sequence[Call]) -> list[int]:
     usual = usual_output_tokens(calls)
     reported = [call.usage.output_tokens for call in calls]
     return [usual if tokens is None else max(1, tokens) for tokens in reported]
-
-
-def unknown_output_calls(calls: Iterable[Call]) -> int:
-    """Calls whose answer has an unknown length."""
-    return sum(call.usage.output_tokens is None for call in calls)

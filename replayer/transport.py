@@ -151,7 +151,8 @@ class AiohttpTransport:
     async def send(self, request: OutgoingRequest, sink: ResponseSink, stamps: Stamps) -> Failure | None:
         """See Transport."""
         try:
-            response = await self._response(request, stamps)
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._response(request, stamps)
             async with response:
                 sink.on_headers(response.status, response.headers, self._clock.monotonic_ns())
                 async for chunk in response.content.iter_any():
@@ -161,22 +162,21 @@ class AiohttpTransport:
         return None
 
     async def _response(self, request: OutgoingRequest, stamps: Stamps) -> aiohttp.ClientResponse:
-        """The head of the answer, within the time limit."""
-        async with asyncio.timeout(self._timeout_s):
-            while True:
-                try:
-                    return await self._open_session.post(
-                        request.url,
-                        data=_StampingPayload(request.body, self._clock, stamps),
-                        headers=request.headers,
-                        allow_redirects=False,
-                        trace_request_ctx=stamps,
-                    )
-                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                    # Of a connection opened for this call it is the server's answer, and ends it.
-                    if stamps.new_connection is not False:
-                        raise
-                    stamps.start_over()
+        """The head of the answer, on a connection that is open."""
+        while True:
+            try:
+                return await self._open_session.post(
+                    request.url,
+                    data=_StampingPayload(request.body, self._clock, stamps),
+                    headers=request.headers,
+                    allow_redirects=False,
+                    trace_request_ctx=stamps,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                # Of a connection opened for this call it is the server's answer, and ends it.
+                if stamps.new_connection is not False:
+                    raise
+                stamps.start_over()
 
     async def fetch(self, url: str, headers: Mapping[str, str] | None = None) -> Fetched | Failure:
         """The answer to a GET, within the same time limit."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from aitrace.cli import COMMANDS, SUMMARIES, main
 
@@ -26,6 +27,75 @@ def test_summary_on_the_help_page_is_the_commands_own(name):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_shows_an_example(name):
     assert f"aitrace {name}" in command(name).help
+
+
+def example_lines(of):
+    """The words of each line of an example, without the program's name."""
+    lines = re.findall(r"^ *aitrace ([a-z]+ .*)$", of.help.split("Example:")[1], re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+def files_of_line(words):
+    """The files that a line reads and those that it writes."""
+    parser = command(words[0]).make_parser(click.Context(command(words[0])))
+    options, arguments, params = parser.parse_args(args=words[1:])
+    read, written = [], []
+    for param in dict.fromkeys(params):
+        if isinstance(param, click.Argument):
+            value = options[param.name]
+            values = value if isinstance(value, (list, tuple)) else [value]
+            read += [name for name in values if isinstance(name, str)]  # what was left out is no string
+        elif isinstance(param.type, (click.Path, click.File)):
+            (written if "--output" in param.opts else read).append(options[param.name])
+    assert arguments == []
+    return read, written
+
+
+def missing_inputs(lines, known=()):
+    """Files that an example reads, though neither the repository has them nor an earlier line writes them."""
+    there, missing = {str(Path(name)) for name in known}, []
+    for words in lines:
+        read, written = files_of_line(words)
+        missing += [name for name in read if str(Path(name)) not in there and not any(ROOT.glob(name))]
+        there.update(str(Path(name)) for name in written)
+    return missing
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_example_reads_only_what_a_clone_has_or_an_earlier_line_writes(name):
+    """A replay and a report go on from where the example of the overview has come."""
+    overview = [name for words in example_lines(main) for name in files_of_line(words)[1]]
+    assert (
+        missing_inputs(example_lines(command(name)), overview if name in ("replay", "report") else ()) == []
+    )
+
+
+def test_the_example_of_the_overview_reads_only_what_a_clone_has_or_an_earlier_line_writes():
+    assert [words[0] for words in example_lines(main)] == ["convert", "replay", "report"]
+    assert missing_inputs(example_lines(main)) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        (["plan absent.aitrace --trees 3"], ["absent.aitrace"]),
+        (["convert absent/*.zst -o all.aitrace"], ["absent/*.zst"]),
+        (["plan one.aitrace", "convert tests/data/weka/*.zst -o one.aitrace"], ["one.aitrace"]),
+        (["convert tests/data/weka/*.zst -o one.aitrace", "plan one.aitrace"], []),
+    ],
+)
+def test_the_rule_for_examples_finds_what_is_missing(lines, missing):
+    assert missing == missing_inputs([line.split() for line in lines])
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("plann", "plan"), ("repaly", "replay"), ("chek", "check"), ("xyzzy", None), ("plan", None)],
+)
+def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(typed, meant):
+    result = CliRunner().invoke(main, [typed, "--help"])
+    assert (result.exit_code == 0) == (typed in COMMANDS)
+    assert re.findall(r"Did you mean '(.*)'\?", result.stderr) == ([] if meant is None else [meant])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -31,7 +31,7 @@ def check(trace: str, *, no_text: bool, as_json: bool) -> None:
 
     \b
     Example:
-      aitrace check all.aitrace --no-text
+      aitrace check examples/claude-code.aitrace --no-text
 
     \b
     With --json: {"file", "verdict": "ok" | "warnings" | "errors", "lines", "bytes_lost", "clean_end",

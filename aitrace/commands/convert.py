@@ -71,7 +71,8 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
     """Turn traces of other tools into aitrace's format.
 
     Reads traces of kv-cache-tester and SemiAnalysis (weka) and of Mooncake, one JSON document or JSON lines per
-    file, plain, .gz or .zst; IN may be - for stdin. Several inputs become one trace.
+    file, plain, .gz or .zst; IN may be - for stdin. Several weka inputs become one trace; of mooncake, each file is a
+    trace of its own.
 
     \b
     Example:
@@ -116,7 +117,11 @@ def _through_file(convert_to: Callable[[Path], Summary]) -> Summary:
 
 
 def _check_output(output: Path, inputs: Sequence[str], *, force: bool) -> None:
-    """Refuse to replace what is not ours to replace."""
+    """Refuse what cannot be written, and to replace what is not ours to replace."""
+    if not output.parent.is_dir():
+        raise UsageError(
+            f"{output}: cannot be written: there is no directory {str(output.parent)!r}", hint="make it first"
+        )
     if not output.exists():
         return
     if not output.is_file():

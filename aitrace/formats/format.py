@@ -100,16 +100,35 @@ def sniffed_format(document: object, place: str) -> FormatName:
     Raises:
         InputError: If it is neither.
     """
-    if isinstance(document, Mapping):
-        if "requests" in document:
-            return "weka"
-        if "timestamp" in document and "input_length" in document:
-            return "mooncake"
+    found = _looks_like(document) if isinstance(document, Mapping) else None
+    if found is not None:
+        return found
     raise InputError(
         f"{place}: not a known trace format, expected an object with 'requests' (weka) or with 'timestamp' and "
         "'input_length' (mooncake)",
         hint="aitrace's own traces need no conversion; name the format with --from if the content is unusual",
     )
+
+
+def demand_format(document: Mapping[str, Any], place: str, expected: FormatName) -> None:
+    """Refuse a document that is plainly of the other format.
+
+    Raises:
+        InputError: It is.
+    """
+    found = _looks_like(document)
+    if found not in (None, expected):
+        raise InputError(
+            f"{place}: looks like {found}, expected {expected}", hint=f"name the format with --from {found}"
+        )
+
+
+def _looks_like(document: Mapping[str, Any]) -> FormatName | None:
+    if "requests" in document:
+        return "weka"
+    if "timestamp" in document and "input_length" in document:
+        return "mooncake"
+    return None
 
 
 def label_from_name(name: object) -> str | None:

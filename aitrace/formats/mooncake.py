@@ -23,7 +23,7 @@ from statistics import median
 
 from aitrace.errors import InputError
 from aitrace.formats.blocks import BlockNumbers, Cut, HeldPrompt, PromptWriter
-from aitrace.formats.format import Summary, Tally, block_ids, ns_from_number, whole_number
+from aitrace.formats.format import Summary, Tally, block_ids, demand_format, ns_from_number, whole_number
 from aitrace.formats.unknowns import Unknown
 from aitrace.schema import Call, CallTimes, Dependency, Header, Line, Session, Usage
 from aitrace.units import NS_PER_MS, NS_PER_S
@@ -57,6 +57,7 @@ def request_from_json(document: object, place: str, block_size: int) -> Mooncake
     """
     if not isinstance(document, Mapping):
         raise InputError(f"{place}: expected an object with 'timestamp', got {type(document).__name__}")
+    demand_format(document, place, "mooncake")
     request = MooncakeRequest(
         place=place,
         at_ns=ns_from_number(document.get("timestamp"), per_unit_ns=NS_PER_MS, name="timestamp", place=place),

@@ -18,6 +18,7 @@ from aitrace.errors import InputError, shown
 from aitrace.formats.format import (
     agent_kind_from_name,
     block_ids,
+    demand_format,
     finish_from_name,
     label_from_name,
     model_from_name,
@@ -120,6 +121,7 @@ def conversation_from_json(document: object, place: str) -> WekaConversation:
     """
     if not isinstance(document, Mapping):
         raise InputError(f"{place}: expected an object with 'requests', got {type(document).__name__}")
+    demand_format(document, place, "weka")
     block_size = whole_number(document, "block_size", place)
     if block_size == 0:
         raise InputError(f"{place}: 'block_size' is 0, expected the tokens of a block")

@@ -1,13 +1,17 @@
-"""I/O: the options of `plan` and `replay` that shape the load, declared once."""
+"""I/O: what `plan` and `replay` take in the same way: the options that shape the load, and the trace."""
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
 
+from aitrace.schema import Trace
+from aitrace.store import read_trace
 from replayer.options import LoadOptions, gap_caps_from_specs
 from replayer.pacing import arrival_from_spec
+from replayer.plan import MAX_CALLS
 
 _OPTIONS = (
     click.option(
@@ -15,7 +19,7 @@ _OPTIONS = (
         default="auto",
         show_default=True,
         metavar="SPEC",
-        help="When trees start: auto, recorded, scaled:FACTOR, poisson:RATE, fixed:RATE (0.2/s), together.",
+        help="When trees start: auto, recorded, scaled:FACTOR (0.5), poisson:RATE, fixed:RATE (0.2/s, 12/min), together.",
     ),
     click.option(
         "--concurrency",
@@ -27,7 +31,8 @@ _OPTIONS = (
         "--trees",
         type=int,
         metavar="N",
-        help="How many trees to play; more than the trace has plays them again as new ones. [default: each once]",
+        help="How many trees to play; more than the trace has plays them again as new ones, up to "
+        f"{MAX_CALLS:,} calls. [default: each once]",
     ),
     click.option(
         "--time-scale",
@@ -42,7 +47,8 @@ _OPTIONS = (
         "gap_caps",
         multiple=True,
         metavar="CAUSE=DURATION",
-        help="Longest gap of a cause (tool, user, harness, backoff, unknown, all), as in user=30s. Repeatable.",
+        help="Longest gap of a cause (tool, user, harness, backoff, unknown, all), as in user=30s or all=5m; seconds "
+        "if there is no unit. Repeatable.",
     ),
     click.option(
         "--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of random arrivals."
@@ -105,3 +111,20 @@ _PLAIN = (
     "stream",
 )
 """Options that go into LoadOptions under their own name."""
+
+
+def trace_to_play(path: Path) -> Trace:
+    """The trace in a file; says on stderr if its end is missing, since it is then played in part.
+
+    Raises:
+        InputError: As `read_trace`.
+    """
+    trace = read_trace(path)
+    if trace.footer is None:
+        name = "stdin" if str(path) == "-" else path
+        click.echo(
+            f"Warning: {name}: the trace is cut, or its recording did not end: {len(trace.calls):,} calls could be "
+            "read, any that followed are not played",
+            err=True,
+        )
+    return trace

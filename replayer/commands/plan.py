@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 import orjson
 
-from aitrace.store import read_trace
-from replayer.commands.load_options import load_options
+from replayer.commands.load_options import load_options, trace_to_play
 from replayer.options import LoadOptions, json_from_options
 from replayer.plan import build_plan
 from replayer.plan_summary import json_from_summary, summarise_plan
@@ -20,13 +19,13 @@ from replayer.plan_text import text_from_summary
 def plan(*, trace: Path, load: LoadOptions, as_json: bool) -> None:
     """Show what a replay would send, before anything is sent.
 
-    Times rest on answers that take as long as they did in the recording.
+    Times rest on answers that take as long as they did in the recording. TRACE may be - for stdin.
 
     \b
     Example:
-      aitrace plan all.aitrace --arrival poisson:0.2/s --trees 100 --gap-cap user=60s
+      aitrace plan examples/claude-code.aitrace --arrival poisson:0.2/s --trees 100 --gap-cap user=60s
     """
-    recorded = read_trace(trace)
+    recorded = trace_to_play(trace)
     planned = build_plan(recorded, load)
     summary = summarise_plan(recorded, planned, share_system=load.share_system)
     if as_json:

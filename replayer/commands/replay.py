@@ -25,12 +25,11 @@ from aitrace.errors import AitraceError, UsageError
 from aitrace.identity import BlockIdentity
 from aitrace.protocols import PROTOCOLS
 from aitrace.results import RunEnd, RunHeader
-from aitrace.runstore import RunWriter
+from aitrace.runstore import RunWriter, require_unused
 from aitrace.schema import ProtocolName, Trace
-from aitrace.store import read_trace
 from aitrace.units import NS_PER_S
 from replayer.calibrate import Calibrated, CalibrationOptions, Calibrator
-from replayer.commands.load_options import load_options
+from replayer.commands.load_options import load_options, trace_to_play
 from replayer.driver import Driver, RunClock, RunParts, Target
 from replayer.endpoint import Endpoint, base_url_from_text, check_page_url, credential_headers
 from replayer.options import LoadOptions, json_from_options
@@ -133,7 +132,7 @@ class _Order:
     default=50.0,
     show_default=True,
     metavar="MS",
-    help="Bound on the 99th percentile of the client's lateness; above it the run is in doubt.",
+    help="Lateness that more than 1 % of the calls must not exceed; if they do, the run is in doubt.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON to stdout.")
 @click.option("--no-live", is_flag=True, help="Print a line now and then instead of the live view.")
@@ -150,7 +149,8 @@ def replay(trace: Path, output: Path, load: LoadOptions, as_json: bool, **option
     order = _order_from_options(trace, output, load, options)
     if str(trace) == "-":
         raise UsageError("a replay needs the trace as a file, since the run keeps a copy of it")
-    played = read_trace(trace)
+    require_unused(output)
+    played = trace_to_play(trace)
     plan = build_plan(played, load)
     for note in plan.notes:
         click.echo(f"Note: {note}", err=True)

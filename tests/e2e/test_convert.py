@@ -200,6 +200,37 @@ def test_what_is_no_file_is_not_replaced_by_a_trace(tmp_path):
     assert pipe.is_fifo()
 
 
+def test_an_output_in_no_directory_is_refused_under_its_own_name(tmp_path):
+    (tmp_path / "in.json").write_bytes(ONE)
+    output = tmp_path / "missing" / "one.aitrace"
+    result = run("convert", tmp_path / "in.json", "-o", output)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        f"Error: {output}: cannot be written: there is no directory '{output.parent}'",
+        "Hint: make it first",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "wrong", "right"), [(ONE, "mooncake", "weka"), (REQUEST, "weka", "mooncake")]
+)
+def test_a_file_of_the_other_format_is_named_with_the_way_to_read_it(tmp_path, data, wrong, right):
+    content = data if isinstance(data, bytes) else orjson.dumps(data)
+    result = convert(tmp_path, content, "--from", wrong)
+    assert result.exit_code == 3
+    assert f"in.json: looks like {right}, expected {wrong}" in result.stderr
+    assert f"Hint: name the format with --from {right}" in result.stderr
+    assert convert(tmp_path, content, "--from", right).exit_code == 0
+
+
+def test_several_inputs_are_one_trace_for_the_formats_that_the_help_names(tmp_path):
+    help_text = " ".join(run("convert", "--help").stdout.split())
+    assert "Several weka inputs become one trace; of mooncake, each file is a trace of its own." in help_text
+    files = sorted(MOONCAKE.glob("*.zst"))
+    result = run("convert", *files, "-o", tmp_path / "out.aitrace")
+    assert (result.exit_code, "2 mooncake files, expected one" in result.stderr) == (2, True)
+
+
 def test_a_long_tail_costs_no_memory(tmp_path):
     document = {"block_size": 64, "requests": [{"t": 0, "in": 10**12, "hash_ids": [1]}]}
     assert convert(tmp_path, orjson.dumps(document)).exit_code == 0
@@ -236,7 +267,7 @@ def test_a_reader_who_leaves_is_no_failure():
 
 def test_a_format_that_is_named_is_not_guessed(tmp_path):
     result = convert(tmp_path, ONE, "--from", "mooncake")
-    assert (result.exit_code, "'timestamp' is None" in result.stderr) == (3, True)
+    assert (result.exit_code, "looks like weka, expected mooncake" in result.stderr) == (3, True)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -166,24 +166,14 @@ def test_a_run_is_not_written_over_another(run_dir, trace_path):
     assert read_run(run_dir).calls == CALLS
 
 
-def test_a_run_is_written_over_another_when_told(run_dir, trace_path):
-    (run_dir / "notes.txt").write_text("mine")
-    with RunWriter(run_dir, make_run_header(seed=9), trace_path, overwrite=True):
-        pass
-    run = read_run(run_dir)
-    assert (run.header.seed, run.end, run.calls, run.scrapes) == (9, None, (), ())
-    assert (run_dir / "notes.txt").read_text() == "mine"
-    assert not (run_dir / "calls.parquet").exists()
-
-
 def test_the_trace_of_a_run_is_not_written_over_by_its_replay(run_dir):
-    with pytest.raises(UsageError, match="lies in the run directory"):
-        RunWriter(run_dir, HEADER, run_dir / "trace.aitrace", overwrite=True)
+    with pytest.raises(UsageError, match="is not empty"):
+        RunWriter(run_dir, HEADER, run_dir / "trace.aitrace")
     assert make_trace() == read_trace(run_dir / "trace.aitrace")
 
 
 def test_places_that_cannot_be_used_are_told(tmp_path, trace_path):
-    with pytest.raises(UsageError, match=r"small.aitrace: cannot be written: File exists$"):
+    with pytest.raises(UsageError, match=r"small.aitrace: cannot be written: Not a directory$"):
         RunWriter(trace_path, HEADER, tmp_path / "other" / "x.aitrace")
     with pytest.raises(UsageError, match=r"cannot be copied to .*run: No such file or directory$"):
         RunWriter(tmp_path / "run", HEADER, tmp_path / "missing.aitrace")

@@ -423,7 +423,7 @@ class TestTraceWriter:
         assert read_trace(path) == TRACE
 
     def test_a_place_that_cannot_be_written_is_wrong_use(self, tmp_path):
-        with pytest.raises(UsageError, match=r"cannot be written: No such file or directory$"):
+        with pytest.raises(UsageError, match=r"/x\.aitrace: cannot be written: No such file or directory$"):
             write_trace(tmp_path / "missing" / "x.aitrace", TRACE)
 
     def test_the_header_comes_first(self, path):

@@ -19,6 +19,10 @@ def test_a_cause_that_is_not_named_has_no_cap():
     assert gap_caps_from_specs(["tool=0s"]) == {"tool": 0}
 
 
+def test_a_cap_without_a_unit_is_seconds():
+    assert gap_caps_from_specs(["user=5"]) == gap_caps_from_specs(["user=5s"]) == {"user": 5_000_000_000}
+
+
 @pytest.mark.parametrize("spec", ["user", "users=30s", "=30s", ""])
 def test_a_cap_that_cannot_be_read_is_refused(spec):
     with pytest.raises(UsageError, match="cannot be read"):

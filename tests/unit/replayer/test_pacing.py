@@ -41,9 +41,28 @@ def test_specs_with_a_number_carry_it(text, expected):
     ],
 )
 def test_a_spec_that_cannot_be_read_is_refused(text):
-    with pytest.raises(UsageError, match="cannot be read") as caught:
+    with pytest.raises(UsageError, match="cannot be read"):
         arrival_from_spec(text)
-    assert "poisson:0.2/s" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("scaled:abc", {"scaled:0.5"}),
+        ("scaled:-1", {"scaled:0.5"}),
+        ("poisson:5", {"poisson:0.2/s"}),
+        ("fixed:5", {"fixed:0.2/s"}),
+        ("poison:5/s", {"auto", "recorded", "together", "scaled:0.5", "poisson:0.2/s", "fixed:12/min"}),
+        ("recorded:1", {"auto", "recorded", "together", "scaled:0.5", "poisson:0.2/s", "fixed:12/min"}),
+    ],
+)
+def test_the_hint_offers_what_was_meant(text, offered):
+    with pytest.raises(UsageError) as caught:
+        arrival_from_spec(text)
+    words = {word.strip(".,") for word in caught.value.hint.split()}
+    forms = {"auto", "recorded", "together", "scaled:0.5", "poisson:0.2/s", "fixed:0.2/s", "fixed:12/min"}
+    assert {word for word in words & forms if ":" in word or len(offered) > 1} == offered
+    assert all(arrival_from_spec(form).text == form for form in offered)
 
 
 @pytest.mark.parametrize("text", ["poisson:0/s", "fixed:0.0/h", "fixed:" + "9" * 400 + "/s"])

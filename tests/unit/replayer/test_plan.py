@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 
 from aitrace.errors import InputError, UsageError
-from aitrace.schema import CallTimes, Dependency, Outcome, ToolCall, Usage
+from aitrace.schema import CallTimes, Dependency, ToolCall, Usage
 from aitrace.testing import TraceBuilder, make_trace
 from replayer.options import LoadOptions
 from replayer.pacing import arrival_from_spec
-from replayer.plan import build_plan
+from replayer.plan import MAX_CALLS, build_plan
 
 S = 1_000_000_000
 
@@ -212,50 +212,33 @@ def test_caps_are_counted():
     assert (plan.capped_calls, plan.capped_ns) == (4, 3 * S)
 
 
-def test_what_was_left_out_or_assumed_is_noted_with_counts():
+def test_more_calls_than_a_plan_can_have_are_refused_with_what_fits():
+    """Trees of 2 and 3 calls: 400,000 trees have 1,000,000 calls, one more has 2 more."""
     builder = TraceBuilder()
-    main = builder.session()
-    refused = builder.call(main, outcome=Outcome(status=429, error="refused"))
-    retry = Dependency(call=refused, relation="retry", gap_ns=S, cause="backoff")
-    builder.call(main, after=[retry], retry_of=refused, attempt=2)
-    builder.call(main, call_class="count_tokens")
-    last = builder.call(main, usage=Usage(), outcome=Outcome(error="cut"))
-    unknown = Dependency(call=last, relation="sequence", gap_ns=None)
-    overlapping = Dependency(call=last, relation="sequence", gap_ns=-5)
-    builder.call(main, after=[unknown], at_ns=50 * S)
-    builder.call(main, after=[overlapping], at_ns=60 * S)
-    notes = " | ".join(plan_of(builder.trace()).notes)
-    for said in (
-        "attempts left out, since a later attempt of the same call is sent instead: 1",
-        "calls left out, since they only counted tokens: 1",
-        "failed in the recording and were not tried again, sent like the others: 1",
-        "for which 100 tokens are taken (median): 1",
-        "gaps that are not known, taken as 0: 1",
-        "had ended, taken as 0: 1",
-    ):
-        assert said in notes
+    for length in (2, 3):
+        main = builder.session()
+        for _ in range(length):
+            builder.call(main)
+    with pytest.raises(UsageError, match="10,000,000 trees of this trace are 25,000,000 calls") as caught:
+        plan_of(builder.trace(), trees=10_000_000)
+    assert (MAX_CALLS, caught.value.hint) == (1_000_000, "--trees 400000 is the most that fits.")
 
 
-def test_a_trace_that_leaves_nothing_open_has_no_notes():
-    assert plan_of(make_trace(2, 2)).notes == ()
-
-
-def test_blocks_local_to_a_tree_are_noted_unless_the_system_prompt_is_shared():
-    trace = make_trace(2, 1, block_scope="tree")
-    assert any("--share-system" in note for note in plan_of(trace).notes)
-    assert plan_of(trace, share_system=True).notes == ()
+def test_the_bound_falls_within_a_playing():
+    """Trees of 7 and 8 calls: 66,666 playings leave room for 10 calls, so for the shorter tree."""
+    builder = TraceBuilder()
+    for length in (7, 8):
+        main = builder.session()
+        for _ in range(length):
+            builder.call(main)
+    with pytest.raises(UsageError) as caught:
+        plan_of(builder.trace(), trees=10**30)
+    assert caught.value.hint == "--trees 133333 is the most that fits."
 
 
 def test_a_trace_that_holds_text_cannot_share_system_prompts():
     with pytest.raises(UsageError, match="holds its own text"):
         plan_of(make_trace(1, 1, privacy="content"), share_system=True)
-
-
-def test_playing_text_again_is_noted():
-    trace = make_trace(1, 1, privacy="content")
-    (note,) = plan_of(trace, trees=1).notes
-    assert "the same in every run" in note
-    assert any("generated text" in note for note in plan_of(trace, trees=2).notes)
 
 
 def test_a_trace_without_calls_to_play_is_refused():

@@ -1,13 +1,18 @@
+from pathlib import Path
+
 import orjson
 import pytest
 from click.testing import CliRunner
 
 from aitrace.cli import SUMMARIES, main
-from aitrace.store import write_trace
+from aitrace.codec import encode_line
+from aitrace.store import read_trace, write_trace
 from aitrace.testing import make_trace
 from replayer.commands.plan import plan
 from replayer.options import LoadOptions
 from replayer.plan_summary import PlanSummary
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -40,6 +45,45 @@ def test_a_plan_is_shown_as_text(trace_path):
 def test_the_example_of_the_help_works(trace_path):
     example = next(line for line in plan.help.splitlines() if "aitrace plan" in line).split()
     assert run(trace_path, *example[3:]).exit_code == 0
+
+
+def test_a_cut_trace_is_planned_with_a_warning(tmp_path, trace_path):
+    """Without its footer; of 12 calls in plain lines, the last one is lost as well."""
+    trace = make_trace(3, 4)
+    lines = [trace.header, *trace.sessions, *trace.segments, *trace.calls]
+    path = tmp_path / "cut.aitrace"
+    path.write_bytes(b"".join(map(encode_line, lines))[:-20])
+    result = run(str(path))
+    assert (result.exit_code, "11 calls" in result.stdout) == (0, True)
+    assert result.stderr == (
+        f"Warning: {path}: the trace is cut, or its recording did not end: 11 calls could be read, any that followed "
+        "are not played\n"
+    )
+    assert run(trace_path).stderr == ""
+    piped = CliRunner().invoke(main, ["plan", "-"], input=path.read_bytes())
+    assert piped.stderr.startswith("Warning: stdin: the trace is cut")
+
+
+def test_a_plan_of_mooncake_claims_no_more_than_the_file_tells(tmp_path):
+    source = ROOT / "tests" / "data" / "mooncake" / "conversation_600.jsonl.zst"
+    path = tmp_path / "m.aitrace"
+    assert CliRunner().invoke(main, ["convert", str(source), "-o", str(path)]).exit_code == 0
+    calls = read_trace(path).calls
+    got = shown(str(path))
+    assert (got["duration_ns"], got["peak_calls"], got["working_set"]["peak_tokens"]) == (None, None, None)
+    assert got["sending_ns"] == max(c.times.request_ns for c in calls) - min(
+        c.times.request_ns for c in calls
+    )
+    assert got["largest_prompt"]["tokens"] == max(call.usage.input_tokens for call in calls)
+    assert not any("median" in note for note in got["notes"])
+
+
+@pytest.mark.parametrize("trees", ["250001", "1000000000000"])
+def test_a_plan_that_is_too_large_is_refused_before_it_is_built(trace_path, trees):
+    """Trees of 4 calls."""
+    result = run(trace_path, "--trees", trees)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Hint: --trees 250000 is the most that fits." in result.stderr
 
 
 def test_json_holds_the_trace_the_options_and_every_field(trace_path):

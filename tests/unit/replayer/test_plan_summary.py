@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import orjson
 
-from aitrace.schema import CallTimes, ToolCall
+from aitrace.schema import CallTimes, ToolCall, Usage
 from aitrace.testing import TraceBuilder, make_trace
 from replayer.options import LoadOptions
 from replayer.pacing import arrival_from_spec
 from replayer.plan import build_plan
-from replayer.plan_summary import WINDOWS, json_from_summary, summarise_plan
+from replayer.plan_summary import WINDOWS, LargestPrompt, json_from_summary, summarise_plan
 
 S = 1_000_000_000
 
@@ -93,8 +93,37 @@ def test_calls_without_planned_times_are_counted_apart():
     trace = make_trace(1, 2)
     calls = [replace(call, times=CallTimes(request_ns=call.times.request_ns)) for call in trace.calls]
     summary = summary_of(replace(trace, calls=tuple(calls)))
-    assert (summary.untimed_calls, summary.duration_ns, summary.peak_calls) == (2, None, 0)
+    assert (summary.untimed_calls, summary.undated_calls) == (2, 1)
+    assert (summary.sending_ns, summary.duration_ns) == (None, None)
+    assert (summary.peak_calls, summary.peak_sessions, summary.peak_trees) == (None, None, None)
     assert sum(window.calls for window in summary.windows) == 1
+
+
+def test_where_only_starts_are_known_the_length_of_the_sending_is_known():
+    """Single calls that start 1 s apart."""
+    trace = make_trace(4, 1)
+    calls = [replace(call, times=CallTimes(request_ns=call.times.request_ns)) for call in trace.calls]
+    summary = summary_of(replace(trace, calls=tuple(calls)))
+    assert (summary.sending_ns, summary.undated_calls, summary.untimed_calls) == (3 * S, 0, 4)
+    assert (summary.duration_ns, summary.peak_calls, summary.working_set.peak_tokens) == (None, None, None)
+
+
+def test_the_sending_ends_with_the_last_call_due():
+    """The second tree starts at 1 s, its second call is due 2 s later."""
+    assert summary_of(make_trace(2, 2)).sending_ns == 3 * S
+
+
+def test_the_largest_prompt_is_named_with_its_place_in_the_trace():
+    """Prompts of 40, 90, and 90 again: the first of the largest."""
+    builder = TraceBuilder()
+    builder.call(builder.session(), [builder.segment(40)])
+    long = builder.session(label="trace_0007")
+    builder.call(long, [builder.segment(30)])
+    builder.call(long, [builder.segment(60)], usage=Usage(output_tokens=5))
+    builder.call(builder.session(), [builder.segment(90)])
+    assert summary_of(builder.trace(), trees=5).largest_prompt == LargestPrompt(
+        tokens=90, output_tokens=5, call=2, session=1, label="trace_0007", turn_index=1
+    )
 
 
 def test_a_plan_without_timed_calls_has_no_windows():

@@ -44,16 +44,47 @@ def test_windows_tell_when_they_begin():
 def test_what_is_not_known_is_said():
     summary = replace(
         summary_of(1, 1),
+        sending_ns=None,
         duration_ns=None,
         untimed_calls=3,
+        undated_calls=2,
+        peak_calls=None,
+        peak_sessions=None,
+        peak_trees=None,
         windows=(),
         working_set=WorkingSet(distinct_tokens=5, peak_tokens=None),
     )
     text = text_from_summary(summary)
     assert "not known" in line_of(text, "Duration")
-    assert "not known tokens at a time, 5 distinct" in line_of(text, "Working set")
-    assert "3 calls" in line_of(text, "Untimed")
+    assert line_of(text, "Sending").split() == ["Sending", "not", "known"]
+    assert line_of(text, "Peaks").split() == ["Peaks", "not", "known"]
+    assert "not known at a time, 5 distinct" in line_of(text, "Working set")
+    assert line_of(text, "Untimed").endswith(
+        "3 calls of which the plan does not know when they end, 2 of them not even when they are due"
+    )
     assert "from" not in text.split("Working set")[1].split("\n")[-1]
+
+
+def test_calls_that_only_lack_an_end_are_not_said_to_lack_a_start():
+    summary = replace(summary_of(2, 1), untimed_calls=2)
+    assert line_of(text_from_summary(summary), "Untimed").endswith("when they end")
+
+
+def test_the_length_of_the_sending_is_shown():
+    assert "1 s from the first to the last call due" in line_of(
+        text_from_summary(summary_of(2, 1)), "Sending"
+    )
+    assert "0 s from" in line_of(text_from_summary(summary_of(1, 1)), "Sending")
+
+
+def test_the_largest_prompt_is_shown_with_its_session():
+    """The second prompt: system 1000, question 200, answer 100, result 300."""
+    summary = summary_of(1, 2)
+    assert line_of(text_from_summary(summary), "Largest").endswith(
+        "1,600 tokens, then an answer of 100: call 1, turn 2 of session 0"
+    )
+    named = replace(summary, largest_prompt=replace(summary.largest_prompt, label="trace_0007"))
+    assert line_of(text_from_summary(named), "Largest").endswith("of session 0 (trace_0007)")
 
 
 def test_caps_are_shown_where_they_bite():

@@ -1,6 +1,6 @@
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call, make_trace
-from replayer.sizes import output_tokens, prompt_sizes, token_ratio, unknown_output_calls, usual_output_tokens
+from replayer.sizes import output_tokens, prompt_sizes, token_ratio, usual_output_tokens
 
 
 def calls_with(*outputs):
@@ -42,7 +42,6 @@ def test_a_prompt_is_as_long_as_its_segments():
 def test_an_answer_of_unknown_length_is_the_median_of_the_others():
     calls = calls_with(10, None, 40, 30)
     assert output_tokens(calls) == [10, 30, 40, 30]
-    assert unknown_output_calls(calls) == 1
 
 
 def test_without_any_known_answer_one_token_is_taken():
