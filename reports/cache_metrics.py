@@ -12,6 +12,24 @@ from reports.tables import Facts
 GAP_EDGES_S = (1, 10, 60, 300)
 """Borders between the gap buckets at time scale 1; they are scaled like the gaps themselves."""
 
+CONTINUING = ("tool", "user", "other")
+"""Kinds of calls that go on with a session, by what filled the gap before; they ask whether the prefix survived."""
+KINDS = (*CONTINUING, "agent_start", "tree_start")
+"""All kinds of calls, in the order of the table."""
+
+_KIND = (
+    pl.when(pl.col("turn_index") > 0)
+    .then(
+        pl.when(pl.col("gap_cause").is_in(["tool", "user"]))
+        .then(pl.col("gap_cause"))
+        .otherwise(pl.lit("other"))
+    )
+    .otherwise(
+        pl.when(pl.col("session") == pl.col("root"))
+        .then(pl.lit("tree_start"))
+        .otherwise(pl.lit("agent_start"))
+    )
+)
 _INPUT = pl.coalesce("usage_input_tokens", "prompt_tokens")
 _CACHE_READ = pl.col("usage_cache_read_tokens")
 
@@ -73,18 +91,34 @@ _engine_hit_tokens = _growth("prefix_hit_tokens")
 
 
 def _by_gap(facts: Facts) -> list[Row]:
-    """One row per bucket of the gap before the call, and one for calls without: the first of each tree."""
-    calls = cache_population(facts)
-    edges = gap_edges_s(facts.header.time_scale)
-    gap_s = pl.col("gap_ns") / 1e9
-    rows = [_bucket(calls.filter(pl.col("gap_ns").is_null()), None, None)]
-    borders = [None, *edges, None]
-    for low, high in pairwise(borders):
-        inside = pl.col("gap_ns").is_not_null()
-        inside = inside if low is None else inside & (gap_s >= low)
-        inside = inside if high is None else inside & (gap_s < high)
-        rows.append(_bucket(calls.filter(inside), low if low is not None else 0, high))
+    """Calls that go on with a session by kind and bucket of the gap before; first calls apart, whatever their gap."""
+    calls = cache_population(facts).with_columns(_KIND.alias("kind"))
+    buckets = tuple(pairwise((0.0, *gap_edges_s(facts.header.time_scale), None)))
+    rows: list[Row] = []
+    for kind in KINDS:
+        of_kind = calls.filter(pl.col("kind") == kind)
+        for low, high in buckets if kind in CONTINUING else ((None, None),):
+            inside = of_kind.filter(_has_gap(low, high))
+            rows.append({"kind": kind, "gap_from_s": low, "gap_to_s": high, **_rates(inside)})
     return [row for row in rows if row["calls"]]
+
+
+def _after_gap(facts: Facts) -> list[Row]:
+    """The same calls cumulated: after gaps of at least each border, the shortest first."""
+    calls = cache_population(facts).filter(_KIND.is_in(CONTINUING))
+    rows: list[Row] = []
+    for low in (0.0, *gap_edges_s(facts.header.time_scale)):
+        after = calls.filter(_has_gap(low, None))
+        sessions = after.select("instance", "session").n_unique()
+        rows.append({"gap_from_s": low, "sessions": sessions, **_rates(after)})
+    return [row for row in rows if row["calls"]]
+
+
+def _has_gap(low_s: float | None, high_s: float | None) -> pl.Expr:
+    """Whether a gap lies in a bucket; an unknown one counts as 0."""
+    gap_s = pl.col("gap_ns").fill_null(0) / 1e9
+    inside = pl.lit(value=True) if low_s is None else gap_s >= low_s
+    return inside if high_s is None else inside & (gap_s < high_s)
 
 
 def gap_edges_s(time_scale: float) -> tuple[float, ...]:
@@ -92,12 +126,10 @@ def gap_edges_s(time_scale: float) -> tuple[float, ...]:
     return tuple(edge * time_scale for edge in GAP_EDGES_S) if time_scale > 0 else ()
 
 
-def _bucket(calls: pl.DataFrame, low_s: float | None, high_s: float | None) -> Row:
+def _rates(calls: pl.DataFrame) -> Row:
     total = int(calls["input_tokens"].sum())
     reported, bound = _sum(calls["usage_cache_read_tokens"]), _sum(calls["bound_tokens"])
     return {
-        "gap_from_s": low_s,
-        "gap_to_s": high_s,
         "calls": calls.height,
         "input_tokens": total,
         "reported_tokens": reported,
@@ -156,7 +188,7 @@ CACHE_NUMBERS: tuple[Metric[Number], ...] = defined(
      "the part beyond both that another tree had", "as cache_bound_tokens", _tokens("bound_other_tokens")),
     ("cache_bound_ratio", "Hit rate, unlimited cache", "", "cache_bound_tokens / cache_input_tokens",
      "as cache_calls", lambda facts: ratio(_bound_tokens(facts), _input_tokens(facts))),
-    ("cache_lost_tokens", "Lost tokens", "tokens", "cache_bound_tokens − cache_reported_tokens",
+    ("cache_lost_tokens", "Possible tokens, not served from cache", "tokens", "cache_bound_tokens − cache_reported_tokens",
      "as cache_calls", _lost_tokens),
     ("engine_query_tokens", "Prompt tokens looked up, engine", "tokens", _GROWTH, _SERVED,
      _engine_query_tokens),
@@ -169,7 +201,10 @@ CACHE_NUMBERS: tuple[Metric[Number], ...] = defined(
 
 CACHE_TABLES: tuple[Metric[list[Row]], ...] = defined(
     ("cache_by_gap", "Hit rate by the gap before the call", "tokens",
-     "reported and bound tokens over input tokens, per bucket of the gap as played",
-     "as cache_calls; calls without a gap are the first of their tree", _by_gap),
+     "reported and bound tokens over input tokens, per kind of call and bucket of the gap as played",
+     "as cache_calls; the first calls of sub-agents and of trees are kinds of their own", _by_gap),
+    ("cache_after_gap", "Hit rate after gaps of at least so long", "tokens",
+     "reported and bound tokens over input tokens, per border of the gap as played",
+     "as cache_calls, without the first call of each session", _after_gap),
 )
 # fmt: on

@@ -52,6 +52,8 @@ _CONNECT_NS = (
     .otherwise(0)
     .fill_null(0)
 )
+CLIENT_LATENESS_MS = (pl.col("sent_ns") - pl.col("due_ns") - _CONNECT_NS) / NS_PER_MS
+"""How late a call was sent, without the opening of a connection."""
 _STREAMED_TEXT = IS_COMPLETE & pl.col("events").is_not_null() & (pl.col("usage_output_tokens") >= 2)
 _SLOWDOWN = pl.when(pl.col("expected_end_ns") > pl.col("expected_start_ns")).then(
     _between_s("first_due_ns", "last_end_ns") / _between_s("expected_start_ns", "expected_end_ns")
@@ -65,9 +67,9 @@ _EXPECTED = "latest (planned + recorded duration) − first planned"
 
 # fmt: off
 DISTRIBUTIONS: tuple[Metric[Sample], ...] = defined(
-    ("ttft_service_ms", "TTFT, service", "ms", "first_token − sent", _ANSWERED,
+    ("ttft_service_ms", "TTFT, service (from sent)", "ms", "first_token − sent", _ANSWERED,
      _of_calls(between_ms("sent_ns", "first_token_ns"))),
-    ("ttft_user_ms", "TTFT, user", "ms", "first_token − due", _ANSWERED,
+    ("ttft_user_ms", "TTFT, user (from due)", "ms", "first_token − due", _ANSWERED,
      _of_calls(between_ms("due_ns", "first_token_ns"))),
     ("first_visible_ms", "First visible text", "ms", "first_visible − sent", "sent calls with answer text",
      _of_calls(between_ms("sent_ns", "first_visible_ns"))),
@@ -90,7 +92,7 @@ DISTRIBUTIONS: tuple[Metric[Sample], ...] = defined(
     ("lateness_ms", "Lateness", "ms", "sent − due", "sent calls", _of_calls(between_ms("due_ns", "sent_ns"))),
     ("client_lateness_ms", "Lateness, client", "ms",
      "sent − due, less connected − dispatched where a connection was opened", "sent calls",
-     _of_calls((pl.col("sent_ns") - pl.col("due_ns") - _CONNECT_NS) / NS_PER_MS)),
+     _of_calls(CLIENT_LATENESS_MS)),
     ("connect_ms", "Opening a connection", "ms", "connected − dispatched",
      "sent calls that opened a connection",
      _of_calls(between_ms("dispatched_ns", "connected_ns"), IS_SENT & _OPENED_CONNECTION)),
@@ -103,13 +105,13 @@ DISTRIBUTIONS: tuple[Metric[Sample], ...] = defined(
     ("session_recorded_s", "Session, as recorded", "s", "last end − first request in the trace, gaps not scaled",
      f"{_SESSIONS}, {_TIMED}",
      _of_groups("sessions", _between_s("recorded_start_ns", "recorded_end_ns"))),
-    ("session_slowdown_ratio", "Session slowdown", "", "session_duration_s / session_expected_s",
+    ("session_slowdown_ratio", "Session slowdown, run/expected", "", "session_duration_s / session_expected_s",
      "sessions that have both", _of_groups("sessions", _SLOWDOWN)),
     ("tree_duration_s", "Tree, in the run", "s", "last end − first due", _TREES,
      _of_groups("trees", _between_s("first_due_ns", "last_end_ns"))),
     ("tree_expected_s", "Tree, expected", "s", _EXPECTED, f"{_TREES}, {_TIMED}",
      _of_groups("trees", _between_s("expected_start_ns", "expected_end_ns"))),
-    ("tree_slowdown_ratio", "Tree slowdown", "", "tree_duration_s / tree_expected_s",
+    ("tree_slowdown_ratio", "Tree slowdown, run/expected", "", "tree_duration_s / tree_expected_s",
      "trees that have both", _of_groups("trees", _SLOWDOWN)),
 )
 # fmt: on

@@ -10,18 +10,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from reports.cache_metrics import CONTINUING
 from reports.call_metrics import between_ms
-from reports.metric import NS_PER_S
+from reports.metric import NS_PER_S, Row
+from reports.metrics import METRICS
 from reports.series import Line, thinned
 from reports.sessions import IS_PLAYED, IS_SENT
 from reports.stats import Floats, ecdf
 from reports.summary import Report
-from reports.words import gap_label, text_from_ratio
+from reports.words import KIND_NAMES, counted, gap_label, text_from_ratio
 
 _ECDF_POINTS = 400
 _SCATTER_POINTS = 3000
 _LINE_POINTS = 1200
 _WIDE_FACTOR = 20
+_NO_WIDTH = "\u200b"
+_TTFT_SERVICE = METRICS["ttft_service_ms"].title
+_TTFT_USER = METRICS["ttft_user_ms"].title
 _RUN_TIME = "s since the start of the run"
 
 
@@ -49,7 +54,7 @@ def ttft_ecdf(report: Report) -> Figure:
         report,
         Figure(id="ttft-ecdf", title="TTFT, cumulative"),
         "time to first token, ms",
-        [("ttft_service_ms", "service (from sent)", "@wait"), ("ttft_user_ms", "user (from due)", "@user")],
+        [("ttft_service_ms", _TTFT_SERVICE, "@wait"), ("ttft_user_ms", _TTFT_USER, "@user")],
     )
 
 
@@ -81,10 +86,10 @@ def lateness_ecdf(report: Report) -> Figure:
 
 def _ecdf_figure(report: Report, empty: Figure, x_title: str, parts: list[tuple[str, str, str]]) -> Figure:
     traces: list[dict[str, Any]] = []
-    counts: list[str] = []
+    counts: dict[str, int] = {}
     for metric, label, colour in parts:
         values = report.answers.samples[metric].values
-        counts.append(f"{label}: n = {values.size:,}")
+        counts[label] = values.size
         if not values.size:
             continue
         x, share = ecdf(values, points=_ECDF_POINTS)
@@ -102,7 +107,7 @@ def _ecdf_figure(report: Report, empty: Figure, x_title: str, parts: list[tuple[
     everything = np.concatenate([report.answers.samples[metric].values for metric, _, _ in parts])
     return replace(
         empty,
-        note=_note("; ".join(counts), traces),
+        note=_note(_counts_text(counts), traces),
         traces=traces,
         layout={
             # Values of 0 have no place on a logarithmic axis; the curve then begins at their share.
@@ -110,6 +115,13 @@ def _ecdf_figure(report: Report, empty: Figure, x_title: str, parts: list[tuple[
             "yaxis": {"title": {"text": "share of calls"}, "tickformat": ".0%", "range": [0, 1.02]},
         },
     )
+
+
+def _counts_text(counts: dict[str, int]) -> str:
+    """`n = 5`, or one n per label where they differ."""
+    if len(set(counts.values())) == 1:
+        return f"n = {next(iter(counts.values())):,}"
+    return "; ".join(f"{label}: n = {count:,}" for label, count in counts.items())
 
 
 def _axis(title: str) -> dict[str, Any]:
@@ -127,9 +139,9 @@ def ttft_over_time(report: Report) -> Figure:
     """Service TTFT of each call at the moment it was sent."""
     return _calls_figure(
         report.facts.calls.filter(IS_SENT & pl.col("first_token_ns").is_not_null()),
-        Figure(id="ttft-time", title="Service TTFT over the run", note="sent calls with a first token"),
+        Figure(id="ttft-time", title=f"{_TTFT_SERVICE}, over the run"),
         (_RUN_TIME, pl.col("sent_ns") / NS_PER_S),
-        ("service TTFT, ms", between_ms("sent_ns", "first_token_ns")),
+        (f"{_TTFT_SERVICE}, ms", between_ms("sent_ns", "first_token_ns")),
         colour="@wait",
     )
 
@@ -141,11 +153,11 @@ def ttft_by_prefill(report: Report) -> Figure:
         report.facts.calls.filter(IS_SENT & pl.col("first_token_ns").is_not_null() & uncached.is_not_null()),
         Figure(
             id="ttft-prefill",
-            title="Service TTFT by prompt tokens that were not cached",
-            note="sent calls with a first token that report cached tokens",
+            title=f"{_TTFT_SERVICE}, by prompt tokens that were not cached",
+            note="calls that report cached tokens",
         ),
         ("prompt tokens not cached, as reported", uncached.cast(pl.Float64)),
-        ("service TTFT, ms", between_ms("sent_ns", "first_token_ns")),
+        (f"{_TTFT_SERVICE}, ms", between_ms("sent_ns", "first_token_ns")),
         colour="@wait",
     )
 
@@ -154,7 +166,7 @@ def lateness_over_time(report: Report) -> Figure:
     """Lateness of each call at the moment it was due."""
     return _calls_figure(
         report.facts.calls.filter(IS_SENT & pl.col("due_ns").is_not_null()),
-        Figure(id="lateness-time", title="Lateness over the run", note="sent calls"),
+        Figure(id="lateness-time", title="Lateness over the run"),
         (_RUN_TIME, pl.col("due_ns") / NS_PER_S),
         ("lateness (sent − due), ms", between_ms("due_ns", "sent_ns")),
         colour="@user",
@@ -179,7 +191,7 @@ def _calls_figure(
     points["hovertemplate"] = f"%{{text}}<br>{y[0]}: %{{y:,.3~g}}<br>{x[0]}: %{{x:,.4~g}}<extra></extra>"
     return replace(
         empty,
-        note=_note(f"{empty.note}, n = {calls.height:,}{thinned_note}", labels),
+        note=_note(f"{empty.note}{', ' if empty.note else ''}n = {calls.height:,}{thinned_note}", labels),
         traces=[points] if labels else [],
         layout={
             "xaxis": _axis(x[0]),
@@ -200,7 +212,7 @@ def session_slowdown(report: Report) -> Figure:
     traces = []
     if sessions.height:
         labels = [
-            f"instance {instance}, session {session}, {calls:,} calls"
+            f"instance {instance}, session {session}, {counted(calls, 'call')}"
             for instance, session, calls in sessions.select("instance", "session", "calls").iter_rows()
         ]
         ends = [float(expected.min()), float(expected.max())]
@@ -224,11 +236,7 @@ def session_slowdown(report: Report) -> Figure:
     return Figure(
         id="session-slowdown",
         title="Sessions: time in the run by expected time",
-        note=_note(
-            "sessions of which every planned call is complete and that have an expected time, "
-            f"n = {sessions.height:,}",
-            traces,
-        ),
+        note=_note(f"sessions that have both times, n = {sessions.height:,}", traces),
         traces=traces,
         layout={
             "xaxis": _axis("expected (recorded durations, gaps as played), s") | wide,
@@ -250,11 +258,13 @@ def cache_three_ways(report: Report) -> Figure:
         ("unlimited cache", "cache_bound_other_tokens", total, "@bound3", "bound: between trees"),
     ]
     traces = []
+    totals: dict[str, float] = {}
     for place, name, whole, colour, label in bars:
         part = numbers[name]
         if part is None or not whole:
             continue
         share = part / whole
+        totals[place] = totals.get(place, 0) + share
         traces.append(
             {
                 "type": "bar",
@@ -263,64 +273,97 @@ def cache_three_ways(report: Report) -> Figure:
                 "y": [place],
                 "name": label,
                 "marker": {"color": colour},
-                "text": [text_from_ratio(share)] if share > 0.06 else [""],
-                "textposition": "inside",
-                "insidetextanchor": "middle",
                 "hovertemplate": f"{label}: {part:,} of {whole:,} tokens (%{{x:.2%}})<extra></extra>",
             }
         )
+    if totals:
+        traces.append(_bar_labels(totals))
     return Figure(
         id="cache-rates",
         title="Prefix cache hit rate, three ways",
-        note=_note(
-            f"reported and bound: complete calls that report cached tokens, else all complete calls, "
-            f"n = {numbers['cache_calls']:,}; engine: all it served between the first and the last reading",
-            traces,
-        ),
+        note=_note(f"n = {numbers['cache_calls']:,}", traces),
         traces=traces,
         layout={
             "barmode": "stack",
-            "xaxis": {"title": {"text": "share of prompt tokens"}, "tickformat": ".0%", "range": [0, 1]},
+            # Room beyond 100 % for the label of a full bar.
+            "xaxis": {
+                "title": {"text": "share of prompt tokens"},
+                "tickformat": ".0%",
+                "range": [0, 1.1],
+                "dtick": 0.2,
+            },
             "yaxis": {"automargin": True, "autorange": "reversed"},
         },
         height_px=300,
     )
 
 
+def _bar_labels(totals: dict[str, float]) -> dict[str, Any]:
+    """The total of each bar at its end: a label within would be that of a part."""
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": [round(share, 5) for share in totals.values()],
+        "y": list(totals),
+        "text": [f" {text_from_ratio(share)}" for share in totals.values()],
+        "textposition": "middle right",
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }
+
+
 def cache_by_gap(report: Report) -> Figure:
-    """Reported hit rate and bound by the gap before the call."""
+    """Reported hit rate within the bound, by what came before the call and the length of the gap."""
     rows = report.answers.tables["cache_by_gap"]
-    labels = [f"{gap_label(row['gap_from_s'], row['gap_to_s'])}<br>n = {row['calls']:,}" for row in rows]
+    places = [_gap_place(row) for row in rows]
     traces = []
-    for key, name, colour in (("reported", "reported", "@reported"), ("bound", "unlimited cache", "@bound1")):
+    # The bound is drawn first and wider: what the cache missed is the part of it that stays in sight.
+    for key, name, colour, width in (
+        ("bound", "unlimited cache", "@bound3", 0.8),
+        ("reported", "reported by the API", "@reported", 0.5),
+    ):
         shares = [row[f"{key}_ratio"] for row in rows]
         if all(share is None for share in shares):
             continue
         traces.append(
             {
                 "type": "bar",
-                "x": labels,
+                "x": [[group for group, _ in places], [label for _, label in places]],
                 "y": shares,
+                "width": width,
                 "name": name,
                 "marker": {"color": colour},
                 "customdata": [[row[f"{key}_tokens"], row["input_tokens"]] for row in rows],
-                "hovertemplate": "%{customdata[0]:,} of %{customdata[1]:,} tokens (%{y:.1%})<extra></extra>",
+                "hovertemplate": f"{name}: %{{customdata[0]:,}} of %{{customdata[1]:,}} tokens (%{{y:.1%}})<extra></extra>",
             }
         )
     return Figure(
         id="cache-gap",
-        title="Hit rate by the gap before the call",
-        note=_note(
-            f"as above, n = {report.answers.numbers['cache_calls']:,}; gaps as played, after time scale and caps",
-            traces,
-        ),
+        title="Cached share of prompt tokens, by the gap before the call",
+        note=_note(f"n = {report.answers.numbers['cache_calls']:,}", traces),
         traces=traces,
         layout={
-            "barmode": "group",
-            "xaxis": {"title": {"text": "gap before the call"}, "type": "category"},
+            "barmode": "overlay",
+            "xaxis": {"title": {"text": "gap before the call, as played"}, "type": "multicategory"},
             "yaxis": {"title": {"text": "share of prompt tokens"}, "tickformat": ".0%", "range": [0, 1.02]},
         },
+        height_px=380,
     )
+
+
+def _gap_place(row: Row) -> tuple[str, str]:
+    """Group and label of a row; first calls of sessions are one group.
+
+    Plotly orders labels by their first appearance in any group, so each group has labels of its own: they differ by
+    spaces of no width.
+    """
+    kind = str(row["kind"])
+    name = KIND_NAMES[kind]
+    if kind in CONTINUING:
+        group, label = name, gap_label(row["gap_from_s"], row["gap_to_s"])
+    else:
+        group, label = "first call of", name.removeprefix("first call of ")
+    return group, f"{label}<br>n = {row['calls']:,}{_NO_WIDTH * list(KIND_NAMES).index(kind)}"
 
 
 def load_over_time(report: Report) -> Figure:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from reports.answers import Answers
 from reports.metric import Number
-from reports.stats import quantile
+from reports.run_metrics import lateness_bound_ms
 from reports.tables import Facts
-from reports.words import counted, text_from_float, text_from_seconds
+from reports.words import counted, text_from_float, text_from_ratio, text_from_seconds
 
-LATENESS_BOUND_MS = 50.0
-"""Bound on the client's lateness at p99 and on the lag of its event loop, where the run's options name none."""
+LATE_CALLS = 2
+"""Fewer late calls than this put no run in doubt, however few were sent."""
+LATE_BOUND_RATIO = 0.01
+"""Share of the calls sent that may be late."""
 SIZE_BOUND_RATIO = 0.05
 """How far prompt and output sizes may be off plan."""
 UNREPORTED_BOUND_RATIO = 0.05
@@ -21,6 +23,8 @@ SCRAPE_HOLE_FACTOR = 5.0
 """A time without a reading counts as a hole if it is this many times the usual one."""
 WARM_BOUND_RATIO = 0.02
 """Share of prompt tokens by which reported hits may exceed the bound."""
+WARM_NOTE_RATIO = 0.002
+"""Share from which an excess is noted."""
 WINDOW_BOUND_RATIO = 0.1
 """How far the tokens an engine counted may differ from those its calls reported."""
 MIN_CALLS = 20
@@ -39,8 +43,8 @@ class Doubt:
     """What was found, with numbers; a clause for the verdict line."""
     cause: str
     """What most likely led to it."""
-    action: str
-    """What to do."""
+    action: str = ""
+    """What to do; empty if there is nothing."""
     weighs: bool = True
     """Whether it puts the run in doubt; False for a note on what the page cannot show."""
 
@@ -71,23 +75,23 @@ def _of_the_end(facts: Facts, answers: Answers) -> Iterator[Doubt]:
         yield Doubt(
             name="run_cut",
             what="the run has no end record",
-            cause="the replay was killed, crashed, or is still running",
-            action="calls in flight at that moment are missing; play the trace again",
+            cause="the replay was killed, crashed, or is still running; calls in flight at that moment are missing",
+            action="play the trace again",
         )
     elif facts.end.interrupted:
         stopped = answers.numbers["stopped_calls"]
         yield Doubt(
             name="interrupted",
             what=f"the run was stopped before its end, with {counted(stopped, 'call')} in flight",
-            cause="Ctrl-C or a signal",
-            action="long sessions are under-represented; play the trace to its end",
+            cause="Ctrl-C or a signal; long sessions are under-represented",
+            action="play the trace to its end",
         )
     if facts.lines_lost:
         yield Doubt(
             name="lines_lost",
             what=f"{counted(facts.lines_lost, 'line')} of the run's files unreadable",
-            cause="the run was cut while it wrote, or its files were damaged",
-            action="the calls on these lines are missing from every figure",
+            cause="the run was cut while it wrote, or its files were damaged; the calls on these lines are missing "
+            "from every figure",
         )
     missing = answers.numbers["missing_calls"]
     if facts.end is not None and missing:
@@ -101,28 +105,30 @@ def _of_the_end(facts: Facts, answers: Answers) -> Iterator[Doubt]:
 
 def _of_the_client(facts: Facts, answers: Answers) -> Iterator[Doubt]:
     bound_ms = lateness_bound_ms(facts)
-    late_ms = quantile(answers.samples["client_lateness_ms"].values, 0.99)
-    if late_ms is not None and late_ms > bound_ms:
+    late, sent = answers.numbers["late_calls"] or 0, answers.numbers["sent_calls"] or 0
+    if late:
+        weighs = late >= LATE_CALLS and late / sent > LATE_BOUND_RATIO
         yield Doubt(
             name="client_late",
-            what=f"the client was late: p99 {text_from_float(late_ms)} ms, bound {bound_ms:g} ms",
-            cause="the replaying machine was busy, or too small for this load",
-            action="free the machine, lower the load, or spread it over several; until then read TTFT from due",
+            what=f"{late:,} of {counted(sent, 'call')} ({text_from_ratio(late / sent)}) went out more than "
+            f"{bound_ms:g} ms late",
+            cause="the replaying machine was busy, or too small for this load"
+            if weighs
+            else "the replaying machine was busy for a moment",
+            action="free the machine, lower the load, or spread it over several; until then read TTFT, user (from due)"
+            if weighs
+            else "",
+            weighs=weighs,
         )
     lag_ms = answers.numbers["loop_lag_p99_ms"]
     if lag_ms is not None and lag_ms > bound_ms:
         yield Doubt(
             name="loop_lag",
             what=f"the client's event loop lagged: p99 {text_from_float(lag_ms)} ms, bound {bound_ms:g} ms",
-            cause="the replaying process had no CPU when it wanted it",
-            action="free the machine; tokens were seen later than they came, so TTFT and ITL are too long",
+            cause="the replaying process had no CPU when it wanted it; tokens were seen later than they came, so "
+            "TTFT and ITL are too long",
+            action="free the machine",
         )
-
-
-def lateness_bound_ms(facts: Facts) -> float:
-    """Bound on lateness: the run's own option, else `LATENESS_BOUND_MS`."""
-    bound = facts.header.options.get("max_lateness_ms")
-    return float(bound) if isinstance(bound, int | float) else LATENESS_BOUND_MS
 
 
 def _of_the_calls(numbers: dict[str, Number]) -> Iterator[Doubt]:
@@ -138,8 +144,8 @@ def _of_the_calls(numbers: dict[str, Number]) -> Iterator[Doubt]:
         yield Doubt(
             name="refusals",
             what=f"{numbers['refused_calls']:,} of {counted(sent, 'call')} refused",
-            cause="the endpoint had no room (429, 503, 529)",
-            action="times are those of the calls that were let in; lower the load to compare endpoints",
+            cause="the endpoint had no room (429, 503, 529); times are those of the calls that were let in",
+            action="lower the load to compare endpoints",
         )
     overloaded = (numbers["overload_calls"] or 0) - (numbers["refused_calls"] or 0)
     if overloaded:
@@ -162,15 +168,15 @@ def _of_the_calls(numbers: dict[str, Number]) -> Iterator[Doubt]:
         yield Doubt(
             name="errors",
             what=f"{counted(others, 'call')} failed otherwise",
-            cause="see the errors by kind",
-            action="what failed is missing from the times of complete calls; mend it first",
+            cause="the errors by kind tell; what failed is missing from the times of complete calls",
+            action="mend what they name and play again",
         )
     if numbers["lost_sessions"]:
         yield Doubt(
             name="lost_sessions",
             what=f"{numbers['lost_sessions']:,} of {counted(numbers['planned_sessions'], 'session')} lost",
-            cause="a call of each failed, and what waited for it was not sent",
-            action="the later, longer prompts of these sessions are missing, so times look better than they are",
+            cause="a call of each failed, and what waited for it was not sent; the later, longer prompts of these "
+            "sessions are missing, so times look better than they are",
         )
 
 
@@ -179,8 +185,9 @@ def _of_the_answers(numbers: dict[str, Number]) -> Iterator[Doubt]:
         yield Doubt(
             name="unparsed_events",
             what=f"{counted(numbers['unparsed_events'], 'event')} unreadable",
-            cause="the endpoint or a proxy sends events that are no JSON or of another shape",
-            action="tokens in them were not seen, so TTFT and stalls may be too long; look at the stream itself",
+            cause="the endpoint or a proxy sends events that are no JSON or of another shape; tokens in them were not "
+            "seen, so TTFT and stalls may be too long",
+            action="look at the stream itself",
         )
 
 
@@ -202,15 +209,16 @@ def _of_the_sizes(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
             cause="the endpoint does not force the length of answers"
             if not calibration.output_forced
             else "the endpoint accepted the fields that force the length and stopped early all the same",
-            action="decode load and session times are too low; do not compare with runs whose answers were longer",
+            action="do not compare with runs whose answers were longer: decode load and session times are too low",
         )
     reported = numbers["usage_ratio"]
     if reported is not None and reported < 1 - UNREPORTED_BOUND_RATIO:
         yield Doubt(
             name="usage_unreported",
             what=f"{1 - reported:.0%} of complete calls report no usage",
-            cause="the endpoint does not send it, or a proxy drops it",
-            action="sizes, ITL and output speed cover the other calls only; turn usage on at the endpoint",
+            cause="the endpoint does not send it, or a proxy drops it; sizes, ITL and output speed cover the other "
+            "calls only",
+            action="turn usage on at the endpoint",
         )
 
 
@@ -224,19 +232,7 @@ def _of_the_cache(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
             action="vLLM needs --enable-prompt-tokens-details; else scrape the engine's metrics",
             weighs=False,
         )
-    lost, total = numbers["cache_lost_tokens"], numbers["cache_input_tokens"]
-    if lost is not None and total and lost < -WARM_BOUND_RATIO * total:
-        yield Doubt(
-            name="cache_above_bound",
-            what=f"reported hits exceed the bound by {-lost / total:.1%} of the prompt tokens",
-            cause="the endpoint kept its own answers (live history)"
-            if facts.header.history == "live"
-            else "the endpoint's cache already knew these prompts, from a run with the same seed",
-            action="read the bound as a bound on prompts only"
-            if facts.header.history == "live"
-            else "clear the cache or change the seed, and play again",
-            weighs=facts.header.history != "live",
-        )
+    yield from _above_the_bound(facts, numbers)
     engine, input_tokens = numbers["engine_query_tokens"], numbers["input_tokens"]
     if engine is not None and input_tokens and abs(engine / input_tokens - 1) > WINDOW_BOUND_RATIO:
         yield Doubt(
@@ -256,6 +252,33 @@ def _of_the_cache(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
         )
 
 
+def _above_the_bound(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
+    missed, total = numbers["cache_lost_tokens"], numbers["cache_input_tokens"]
+    if missed is None or not total or -missed / total <= WARM_NOTE_RATIO:
+        return
+    excess, is_live = -missed / total, facts.header.history == "live"
+    weighs = excess > WARM_BOUND_RATIO and not is_live
+    known = (
+        "the endpoint's cache already knew these prompts, from a run with the same text seed (--text-seed)"
+    )
+    if is_live:
+        cause, action = (
+            "the endpoint kept its own answers (live history)",
+            "read the bound as a bound on prompts only",
+        )
+    else:
+        # A block of the trace that two prompts share in part is not in the bound; small blocks of an engine are.
+        cause = known if weighs else f"{known}, or its blocks are smaller than the trace's"
+        action = "clear the cache, or leave --text-seed out so that every run has fresh texts, and play again"
+    yield Doubt(
+        name="cache_above_bound",
+        what=f"reported hits exceed the bound by {text_from_ratio(excess)} of the prompt tokens",
+        cause=cause,
+        action=action,
+        weighs=weighs,
+    )
+
+
 def _of_the_scrapes(numbers: dict[str, Number]) -> Iterator[Doubt]:
     scrapes, failed = numbers["scrapes"] or 0, numbers["failed_scrapes"] or 0
     longest_s, usual_s = numbers["longest_scrape_gap_s"], numbers["median_scrape_gap_s"]
@@ -267,8 +290,8 @@ def _of_the_scrapes(numbers: dict[str, Number]) -> Iterator[Doubt]:
         yield Doubt(
             name="scrape_holes",
             what=f"{failed:,} of {counted(scrapes, 'reading')} of the engine's metrics failed, {longest}",
-            cause="the metrics endpoint was slow or away",
-            action="the engine's figures may miss peaks; scrape less often, or from another port",
+            cause="the metrics endpoint was slow or away; the engine's figures may miss peaks",
+            action="scrape less often, or from another port",
         )
 
 

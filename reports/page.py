@@ -3,14 +3,18 @@
 import datetime as dt
 from dataclasses import dataclass
 
+from aitrace.results import RunHeader
 from reports.answers import Answers, Spread
-from reports.doubts import lateness_bound_ms
+from reports.gap_text import gap_finding, gap_scale
 from reports.metric import Number, Row
 from reports.metrics import METRICS
+from reports.run_metrics import lateness_bound_ms
 from reports.stats import Interval
 from reports.summary import Report
 from reports.words import (
+    KIND_NAMES,
     NOT_KNOWN,
+    counted,
     gap_label,
     quantile_texts,
     text_from_float,
@@ -25,7 +29,7 @@ class Table:
     """A table of texts."""
 
     caption: str
-    """Population and what else must be known to read it."""
+    """Population and what else must be known to read it; empty if its heading says it."""
     columns: tuple[str, ...]
     """Heads."""
     rows: tuple[tuple[str, ...], ...]
@@ -64,6 +68,10 @@ class PageText:
     """What the time scale did to the gaps."""
     cache_notes: tuple[str, ...]
     """What must be known to read the hit rates."""
+    gap_finding: str | None
+    """Whether the prefix survives the gap, in a sentence; None if the run cannot tell."""
+    gap_scale: str | None
+    """What the gaps as played stand for; None where they are as recorded."""
     client: tuple[tuple[str, str], ...]
     """How the replaying process and the engine fared: name and value."""
 
@@ -92,12 +100,11 @@ def page_text(report: Report) -> PageText:
             **{name: spread_table(answers, metrics) for name, metrics in _SPREADS.items()},
             "sizes": sizes_table(answers),
             "cache": cache_table(answers),
-            "gaps": _gap_table(answers),
+            "gaps": _gap_table(report),
             "errors": errors_table(answers),
             "unsent": _rows_table(
-                answers.tables["unsent_by_reason"],
+                [row | {"unsent": _UNSENT[str(row["unsent"])]} for row in answers.tables["unsent_by_reason"]],
                 {"unsent": "reason", "calls": "calls", "sessions": "sessions"},
-                "unsent_by_reason",
             ),
             "classes": _rows_table(
                 answers.tables["by_class"],
@@ -105,16 +112,18 @@ def page_text(report: Report) -> PageText:
                     "call_class": "class",
                     "calls": "calls",
                     "complete_calls": "complete",
-                    "ttft_service_p50_ms": "TTFT p50, ms",
+                    "ttft_service_p50_ms": f"{METRICS['ttft_service_ms'].title}, p50, ms",
                     "input_tokens": "prompt tokens",
                     "output_tokens": "output tokens",
                 },
-                "by_class",
+                f"{METRICS['by_class'].population}.",
             ),
         },
         intervals=_interval_sentences(answers),
         time_scale=_time_scale_sentence(report),
         cache_notes=_cache_notes(report),
+        gap_finding=gap_finding(report),
+        gap_scale=gap_scale(report),
         client=_client(answers),
     )
 
@@ -130,7 +139,7 @@ def headlines(report: Report) -> tuple[Headline, ...]:
     )
     return (
         Headline(
-            name="TTFT, service",
+            name=METRICS["ttft_service_ms"].title,
             value=f"p50 {_ms(ttft.quantiles['p50'])}",
             note=f"{_upper(ttft)} · n = {ttft.count:,}",
         ),
@@ -146,14 +155,15 @@ def headlines(report: Report) -> tuple[Headline, ...]:
             note=f"{(numbers['failed_calls'] or 0):,} failed otherwise",
         ),
         Headline(
-            name="sessions lost",
+            name="lost sessions",
             value=f"{numbers['lost_sessions']:,} of {numbers['planned_sessions']:,}",
-            note=f"slowdown p50 {text_from_value(slowdown.quantiles['p50'], '')}",
+            note=f"time in run / expected: p50 {text_from_value(slowdown.quantiles['p50'], '')}",
         ),
         Headline(
             name="lateness, client",
             value=_upper(lateness),
-            note=f"bound on p99: {lateness_bound_ms(report.facts):g} ms",
+            note=f"{numbers['late_calls']:,} of {counted(numbers['sent_calls'], 'call')} more than "
+            f"{lateness_bound_ms(report.facts):g} ms late",
         ),
     )
 
@@ -174,22 +184,20 @@ def what_was_run(report: Report) -> tuple[tuple[str, str], ...]:
     """Target, load and identity of the run."""
     header, trace = report.facts.header, report.facts.trace_header
     calibration = header.calibration
-    arrival = header.options.get("arrival") or header.options.get("concurrency")
-    loop = "open loop: trees start by the clock" if header.open_loop else "closed loop: lanes start trees"
     started = dt.datetime.fromtimestamp(header.started_unix_ns / 1e9, tz=dt.UTC)
     facts = [
         ("endpoint", header.url),
         ("protocol", header.protocol),
         ("model", header.model),
         ("trace", header.trace),
-        ("arrival", f"{loop}{'' if arrival is None else f' ({arrival})'}"),
+        ("arrival", _arrival_text(header)),
         ("time scale of gaps", f"× {header.time_scale:g}"),
         ("seed", str(header.seed)),
         (
             "prompt sizes",
             (
-                f"tokens per word {calibration.tokens_per_word:.4g}, beyond words "
-                f"{calibration.request_overhead_tokens:.4g} per request ({calibration.source})"
+                f"{_tokens_text(calibration.tokens_per_word)} per word, "
+                f"{_tokens_text(calibration.request_overhead_tokens)} per request beyond words ({calibration.source})"
             ),
         ),
         ("answer length", "forced" if calibration.output_forced else "not forced"),
@@ -206,10 +214,27 @@ def what_was_run(report: Report) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
+def _arrival_text(header: RunHeader) -> str:
+    if header.open_loop:
+        arrival = header.options.get("arrival")
+        return f"trees start by the clock{'' if arrival is None else f' ({arrival})'}"
+    match header.options.get("concurrency"):
+        case 1:
+            return "1 lane, plays one tree after another"
+        case int() as lanes:
+            return f"{lanes:,} lanes, each plays one tree after another"
+    return "lanes, each plays one tree after another"
+
+
+def _tokens_text(amount: float) -> str:
+    return f"{amount:.4g} token{'' if amount == 1 else 's'}"
+
+
 def _seconds(value: float | None) -> str:
     return NOT_KNOWN if value is None else text_from_seconds(value)
 
 
+_UNSENT = {"session_lost": "its session was lost", "interrupted": "the run was stopped"}
 _RARE_FATES = ("stopped", "missing")
 """Rows that only a run which did not end by itself needs."""
 
@@ -225,7 +250,7 @@ def sizes_table(answers: Answers) -> Table:
         "stopped": "in flight when stopped",
         "unsent": "not sent",
         "missing": "without a result",
-        "lost": "lost",
+        "lost": "lost sessions",
     }
     return Table(
         caption="A session is complete if all its calls are, and lost if one of them was refused or failed, or was not "
@@ -240,7 +265,7 @@ def sizes_table(answers: Answers) -> Table:
 
 
 def _count_cell(numbers: dict[str, Number], name: str) -> str:
-    return text_from_value(numbers[name], "") if name in numbers else ""
+    return text_from_value(numbers[name], "") if name in numbers else NOT_KNOWN
 
 
 def spread_table(answers: Answers, names: tuple[str, ...]) -> Table:
@@ -272,11 +297,12 @@ def cache_table(answers: Answers) -> Table:
         ("… within the session", numbers["cache_bound_session_tokens"], total),
         ("… between agents of a tree", numbers["cache_bound_tree_tokens"], total),
         ("… between trees", numbers["cache_bound_other_tokens"], total),
-        ("lost: unlimited less reported", numbers["cache_lost_tokens"], total),
+        ("possible, not served from cache", numbers["cache_lost_tokens"], total),
     ]
     return Table(
         caption=f"{METRICS['cache_calls'].population}: n = {text_from_value(numbers['cache_calls'], '')}; "
-        "engine: all requests it served between the first and the last reading.",
+        "engine: all requests it served between the first and the last reading; possible, not served: unlimited "
+        "cache less reported.",
         columns=("", "tokens", "of tokens", "share"),
         rows=tuple(
             (name, text_from_value(part, ""), text_from_value(whole, ""), _share(part, whole))
@@ -288,7 +314,7 @@ def cache_table(answers: Answers) -> Table:
 def errors_table(answers: Answers) -> Table:
     """Errors by kind and status."""
     return _rows_table(
-        [row | {"overload": "yes" if row["overload"] else ""} for row in answers.tables["errors_by_kind"]],
+        [row | {"overload": "yes" if row["overload"] else "no"} for row in answers.tables["errors_by_kind"]],
         {
             "error": "kind",
             "status": "status",
@@ -298,7 +324,6 @@ def errors_table(answers: Answers) -> Table:
             "retry_after_s": "Retry-After, s",
             "example": "first text",
         },
-        "errors_by_kind",
     )
 
 
@@ -315,9 +340,9 @@ def _share(part: Number, whole: Number) -> str:
     return text_from_ratio(None if part is None or not whole else part / whole)
 
 
-def _rows_table(rows: list[Row], heads: dict[str, str], metric: str) -> Table:
+def _rows_table(rows: list[Row], heads: dict[str, str], caption: str = "") -> Table:
     return Table(
-        caption=f"{METRICS[metric].population}.",
+        caption=caption,
         columns=tuple(heads.values()),
         rows=tuple(tuple(_cell(row[key], key) for key in heads) for row in rows),
     )
@@ -330,28 +355,45 @@ def _cell(value: float | str | None, key: str) -> str:
     return str(value) if key == "status" and value is not None else text_from_value(value, "")
 
 
-def _gap_table(answers: Answers) -> Table:
-    rows = tuple(
-        (
-            gap_label(row["gap_from_s"], row["gap_to_s"]),
-            *(_cell(row[key], key) for key in ("calls", "input_tokens", "reported_tokens", "bound_tokens")),
-            *(_ratio_cell(row[key]) for key in ("reported_ratio", "bound_ratio")),
-        )
-        for row in answers.tables["cache_by_gap"]
-    )
+def _gap_table(report: Report) -> Table:
+    """Rows by kind of call and gap; the gap in the recording has a column of its own where it was another."""
+    scale = report.facts.header.time_scale
+    is_scaled = scale not in (0, 1)
     return Table(
-        caption="The same calls; those without a gap are the first of their tree.",
+        caption="Sub-agents and trees begin with a prompt of their own; no gap of theirs is to be survived.",
         columns=(
+            "call",
             "gap as played",
+            *(("gap in the recording",) if is_scaled else ()),
             "calls",
             "prompt tokens",
             "reported",
-            "bound",
+            "unlimited cache",
             "reported share",
-            "bound share",
+            "unlimited share",
         ),
-        rows=rows,
+        rows=tuple(
+            (
+                KIND_NAMES[str(row["kind"])],
+                gap_label(row["gap_from_s"], row["gap_to_s"]),
+                *((_recorded_gap(row, scale),) if is_scaled else ()),
+                *(
+                    _cell(row[key], key)
+                    for key in ("calls", "input_tokens", "reported_tokens", "bound_tokens")
+                ),
+                *(_ratio_cell(row[key]) for key in ("reported_ratio", "bound_ratio")),
+            )
+            for row in report.answers.tables["cache_by_gap"]
+        ),
     )
+
+
+def _recorded_gap(row: Row, scale: float) -> str:
+    low, high = (
+        None if row[border] is None else float(row[border] or 0) / scale
+        for border in ("gap_from_s", "gap_to_s")
+    )
+    return gap_label(low, high)
 
 
 def _ratio_cell(value: float | str | None) -> str:
@@ -389,7 +431,8 @@ def _time_scale_sentence(report: Report) -> str:
         )
     return (
         f"{effect} Sessions are compared with what they would take at recorded durations of answers and these gaps; "
-        "a slowdown of 1 is just that. The time as recorded, gaps not scaled, is given for reference."
+        "slowdown is the time in this run / the time expected from the recording at this time scale, so below 1 = faster "
+        "than the recorded endpoint. The time as recorded, gaps not scaled, is given for reference."
     )
 
 
@@ -398,7 +441,8 @@ def _cache_notes(report: Report) -> tuple[str, ...]:
     notes = [
         (
             "The bound is what a cache without limits could have served, had every prompt been reusable from the moment "
-            "it was sent. Lost tokens are what eviction, routing, block alignment and overlap in time cost."
+            "it was sent. What it had and the endpoint did not serve from its cache is what eviction, routing, block "
+            "alignment and overlap in time cost."
         )
     ]
     if trace is not None:

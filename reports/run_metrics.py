@@ -4,11 +4,14 @@ from collections.abc import Callable
 
 import polars as pl
 
-from reports.call_metrics import between_ms, sample
+from reports.call_metrics import CLIENT_LATENESS_MS, between_ms, sample
 from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, Row, defined, ratio
 from reports.sessions import IS_COMPLETE, IS_FAILED, IS_PLAYED, IS_SENT, IS_STOPPED
 from reports.stats import quantile
 from reports.tables import Facts
+
+LATENESS_BOUND_MS = 50.0
+"""Bound on the client's lateness and on the lag of its event loop, where the run's options name none."""
 
 _IS_OVERLOAD = (pl.col("error") == "refused") | (
     # vLLM puts the status of an overload into the stream that it had begun; others name it.
@@ -31,6 +34,17 @@ def duration_s(facts: Facts) -> float | None:
         return facts.end.ended_ns / NS_PER_S
     last = facts.calls.select(pl.max_horizontal(pl.col("^(sent|end)_ns$").max())).item()
     return None if last is None else last / NS_PER_S
+
+
+def lateness_bound_ms(facts: Facts) -> float:
+    """Bound on lateness: the run's own option, else `LATENESS_BOUND_MS`."""
+    bound = facts.header.options.get("max_lateness_ms")
+    return float(bound) if isinstance(bound, int | float) else LATENESS_BOUND_MS
+
+
+def _late_calls(facts: Facts) -> int:
+    lateness_ms, bound_ms = CLIENT_LATENESS_MS, lateness_bound_ms(facts)
+    return facts.calls.filter(IS_SENT & (lateness_ms > bound_ms)).height
 
 
 def _missing_calls(facts: Facts) -> int:
@@ -142,6 +156,9 @@ RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
     ("planned_calls", "Calls planned", "calls", "count, from the run's header", "the plan",
      lambda facts: facts.header.planned_calls),
     ("sent_calls", "Calls sent", "calls", "count of calls with a sent time", _RUN, _count(IS_SENT)),
+    ("late_calls", "Calls sent late", "calls",
+     "count of calls whose client_lateness_ms is above the run's --max-lateness, 50 ms if it named none",
+     "sent calls", _late_calls),
     ("complete_calls", "Calls complete", "calls", "count of sent calls that ended without an error", _RUN,
      _count(IS_COMPLETE)),
     ("refused_calls", "Calls refused", "calls", "count of calls with status 429, 503 or 529", _RUN,

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from reports.gap_text import gap_finding, gap_scale
 from reports.page import Table, cache_table, error_sentence, sizes_table, spread_table, what_was_run
 from reports.summary import Report
 from reports.words import printable
@@ -30,7 +31,7 @@ def print_report(report: Report, console: Console) -> None:
     _print_text(console, report.verdict, style="bold green" if report.is_fine else "bold yellow")
     for doubt in report.doubts:
         _print_text(console, doubt.what if doubt.weighs else f"{doubt.what} (note)", indent=2)
-        _print_text(console, f"{doubt.cause}; {doubt.action}", indent=4, style="dim")
+        _print_text(console, "; ".join(filter(None, (doubt.cause, doubt.action))), indent=4, style="dim")
     console.print()
     run = dict(what_was_run(report))
     for names in _RUN_LINES:
@@ -39,6 +40,10 @@ def print_report(report: Report, console: Console) -> None:
     _print_table(console, "Counts", sizes_table(answers))
     _print_table(console, "Times", spread_table(answers, _TIMES))
     _print_table(console, "Prefix cache", cache_table(answers))
+    finding = gap_finding(report)
+    if finding is not None:
+        _print_text(console, " ".join(filter(None, (finding, gap_scale(report)))))
+        console.print()
     if answers.tables["errors_by_kind"]:
         _print_text(console, "Errors and refusals", style="bold")
         for row in answers.tables["errors_by_kind"]:
@@ -63,7 +68,7 @@ def _print_table(console: Console, title: str, table: Table) -> None:
         title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
     )
     for place, column in enumerate(table.columns):
-        drawn.add_column(Text(column), justify="right" if place else "left", no_wrap=True)
+        drawn.add_column(Text(column), justify="right" if place else "left", no_wrap=place > 0)
     for row in table.rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
     console.print(drawn)

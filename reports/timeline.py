@@ -8,6 +8,7 @@ import polars as pl
 from reports.charts import Figure, plotly_text
 from reports.metric import NS_PER_S
 from reports.summary import Report
+from reports.words import counted
 
 MAX_ROWS = 200
 """Sessions drawn; of more, whole trees are left out evenly."""
@@ -60,7 +61,9 @@ def timeline(report: Report) -> Figure:
     ]
     note = f"sessions with a sent call, n = {begun.height:,}"
     if shown.height < begun.height:
-        note += f"; {shown.height:,} of them in {_trees(shown):,} of {_trees(begun):,} trees are drawn"
+        note += (
+            f"; {shown.height:,} of them in {_trees(shown):,} of {counted(_trees(begun), 'tree')} are drawn"
+        )
     return Figure(
         id="timeline",
         title="Session timeline",
@@ -106,7 +109,7 @@ def _add_bars(bars: dict[str, list[_Bar]], call: dict[str, Any], row: int) -> No
 def _call_text(call: dict[str, Any]) -> str:
     def tokens(reported: str, planned: str) -> str:
         value = call[reported]
-        return f"{call[planned]:,} tokens by plan" if value is None else f"{value:,} tokens"
+        return f"{counted(call[planned], 'token')} by plan" if value is None else counted(value, "token")
 
     parts = [
         f"call {call['call']} ({plotly_text(call['request_id'])})",
@@ -114,7 +117,7 @@ def _call_text(call: dict[str, Any]) -> str:
         f"output {tokens('usage_output_tokens', 'output_tokens')}",
     ]
     if call["usage_cache_read_tokens"] is not None:
-        parts.insert(2, f"cached {call['usage_cache_read_tokens']:,} tokens")
+        parts.insert(2, f"cached {counted(call['usage_cache_read_tokens'], 'token')}")
     if call["error"] is not None:
         status = "" if call["status"] is None else f" {call['status']}"
         parts.append(f"{call['error']}{status}: {plotly_text((call['error_text'] or '')[:120])}")

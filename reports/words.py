@@ -5,6 +5,15 @@ from reports.stats import min_count
 
 NOT_KNOWN = "–"
 
+KIND_NAMES = {
+    "tool": "after a tool gap",
+    "user": "after a user gap",
+    "other": "after a gap of other or unknown cause",
+    "agent_start": "first call of a sub-agent",
+    "tree_start": "first call of a tree",
+}
+"""Kinds of calls by what came before them, see `reports.cache_metrics.KINDS`."""
+
 
 def text_from_value(value: float | None, unit: str) -> str:
     """A number with its unit; ratios without a unit are told by `text_from_ratio` instead."""
@@ -58,11 +67,11 @@ def _quantile_text(spread: Spread, name: str) -> str:
 
 
 def gap_label(low_s: float | str | None, high_s: float | str | None) -> str:
-    """Name of a gap bucket; both None for the calls that no gap precedes."""
+    """Name of a gap bucket; both None where the gap does not matter."""
     match low_s, high_s:
         case None, None:
-            return "first of its tree"
-        case ((0 | None), None):
+            return NOT_KNOWN
+        case 0, None:
             return "any"
         case int() | float() as low, None:
             return f"{text_from_seconds(low)} and over"

@@ -31,6 +31,7 @@ def report(ctx: click.Context, run: Path, output: Path | None, *, as_json: bool,
 
     \b
     Example:
+      aitrace replay all.aitrace --url http://127.0.0.1:8000 --protocol chat -o run/
       aitrace report run/ -o report.html
     """
     if no_html and output is not None:
@@ -48,12 +49,11 @@ def report(ctx: click.Context, run: Path, output: Path | None, *, as_json: bool,
         lines_lost=stored.lines_lost,
     )
     judged = report_from_facts(facts)
-    if not no_html:
+    page = None if no_html else output or run / "report.html"
+    if page is not None:
         from reports.html import html_from_report  # noqa: PLC0415 - same
 
-        page = output or run / "report.html"
         _write(page, html_from_report(judged))
-        click.echo(f"wrote {page}", err=True)
     if as_json:
         options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         click.echo(orjson.dumps(json_from_report(judged), option=options).decode(), nl=False)
@@ -63,6 +63,9 @@ def report(ctx: click.Context, run: Path, output: Path | None, *, as_json: bool,
         from reports.text import print_report  # noqa: PLC0415 - same
 
         print_report(judged, Console())
+    if page is not None:
+        # The last line, so that it is what stands above the next prompt.
+        click.echo(f"wrote {page}", err=True)
     ctx.exit(EXIT_OK if judged.is_fine else EXIT_IN_DOUBT)
 
 

@@ -51,7 +51,11 @@ def test_a_fine_run_exits_with_0_and_writes_the_page_beside_it(fine_run):
     result = report(fine_run)
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "fine")
     assert (fine_run / "report.html").read_text().startswith("<!doctype html>")
-    assert f"wrote {fine_run / 'report.html'}" in result.stderr
+    assert (
+        result.stderr.splitlines()[-1]
+        == result.output.splitlines()[-1]
+        == f"wrote {fine_run / 'report.html'}"
+    )
 
 
 def test_a_run_in_doubt_exits_with_1(tmp_path):

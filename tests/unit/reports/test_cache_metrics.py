@@ -34,6 +34,7 @@ def played(*cached, gaps=(None, 5 * S, 50 * S, None), usage_factor=1):
             session=1 if i == 3 else 0,
             root=1 if i == 3 else 0,
             gap_ns=gaps[i],
+            turn_index=0 if gaps[i] is None else i,
             prompt_tokens=sizes[i],
             usage=Usage(input_tokens=sizes[i] * usage_factor, cache_read_tokens=cached[i]),
         )
@@ -99,18 +100,68 @@ def test_an_empty_prompt_has_no_share(facts_of):
     assert value(facts, "cache_bound_tokens") is None
 
 
-def test_hits_are_told_by_the_gap_before_the_call(facts_of):
-    rows = value(facts_of(played(0, 600, 0, 400), trace=growing()), "cache_by_gap")
-    borders = [(row["gap_from_s"], row["gap_to_s"], row["calls"]) for row in rows]
-    assert borders == [(None, None, 2), (1, 10, 1), (10, 60, 1)]
-    assert [row["reported_tokens"] for row in rows] == [400, 600, 0]
-    assert [row["bound_tokens"] for row in rows] == [640, 640, 1280]
+def buckets(facts):
+    return [
+        (row["kind"], row["gap_from_s"], row["gap_to_s"], row["calls"])
+        for row in value(facts, "cache_by_gap")
+    ]
+
+
+def test_hits_are_told_by_the_gap_before_the_call_and_first_calls_of_trees_apart(facts_of):
+    facts = facts_of(played(0, 600, 0, 400), trace=growing())
+    rows = value(facts, "cache_by_gap")
+    assert buckets(facts) == [("tool", 1, 10, 1), ("tool", 10, 60, 1), ("tree_start", None, None, 2)]
+    assert [row["reported_tokens"] for row in rows] == [600, 0, 400]
+    assert [row["bound_tokens"] for row in rows] == [640, 1280, 640]
+
+
+def after(cause, gap_s, *, index=0, session=0, turn_index=1, cached=0):
+    return make_call_result(
+        index,
+        gap_ns=None if gap_s is None else gap_s * S,
+        gap_cause=cause,
+        session=session,
+        turn_index=turn_index,
+        usage=Usage(input_tokens=1000, cache_read_tokens=cached),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [("tool", "tool"), ("user", "user"), ("harness", "other"), ("backoff", "other"), ("unknown", "other")],
+)
+def test_gaps_are_parted_by_what_filled_them(facts_of, cause, kind):
+    assert buckets(facts_of([after(cause, 2)])) == [(kind, 1, 10, 1)]
+
+
+def test_the_first_call_of_a_sub_agent_is_in_no_bucket_whatever_filled_its_gap(facts_of):
+    calls = [after("harness", 0, session=4, turn_index=0), after("tool", 9, session=5, turn_index=0)]
+    assert buckets(facts_of(calls)) == [("agent_start", None, None, 2)]
 
 
 def test_a_gap_on_a_border_belongs_to_the_longer_bucket(facts_of):
-    rows = value(facts_of(played(0, 0, 0, 0, gaps=(0, S, 60 * S, 300 * S))), "cache_by_gap")
+    calls = [after("tool", gap_s, index=i) for i, gap_s in enumerate((0, 1, 60, 300))]
+    rows = value(facts_of(calls), "cache_by_gap")
     assert [row["gap_from_s"] for row in rows] == [0, 1, 60, 300]
     assert [row["bound_ratio"] for row in rows] == [None] * 4
+
+
+def test_calls_after_at_least_a_gap_are_cumulated_over_causes_without_first_calls(facts_of):
+    calls = [
+        after(None, None, turn_index=0, cached=900),
+        after("tool", 2, index=1, cached=800),
+        after("user", 400, index=2, cached=100),
+        after("unknown", 20, index=3, session=1, cached=300),
+    ]
+    rows = value(facts_of(calls), "cache_after_gap")
+    told = [(row["gap_from_s"], row["calls"], row["sessions"], row["reported_ratio"]) for row in rows]
+    assert told == [
+        (0, 3, 2, pytest.approx(0.4)),
+        (1, 3, 2, pytest.approx(0.4)),
+        (10, 2, 2, pytest.approx(0.2)),
+        (60, 1, 1, 0.1),
+        (300, 1, 1, 0.1),
+    ]
 
 
 def test_borders_are_scaled_like_the_gaps():
@@ -119,11 +170,8 @@ def test_borders_are_scaled_like_the_gaps():
 
 
 def test_at_time_scale_0_all_gaps_are_in_one_bucket(facts_of):
-    rows = value(facts_of(played(0, 0, 0, 0, gaps=(None, 0, 0, 0)), time_scale=0.0), "cache_by_gap")
-    assert [(row["gap_from_s"], row["gap_to_s"], row["calls"]) for row in rows] == [
-        (None, None, 1),
-        (0, None, 3),
-    ]
+    facts = facts_of(played(0, 0, 0, gaps=(None, 0, 0)), time_scale=0.0)
+    assert buckets(facts) == [("tool", 0, None, 2), ("tree_start", None, None, 1)]
 
 
 def scrapes(*readings, url="u"):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -105,12 +107,58 @@ def test_hit_rates_have_one_bar_each_with_their_tokens(report_of):
         Scrape(at_ns=i, url="u", values={"prefix_query_tokens": q, "prefix_hit_tokens": h})
         for i, (q, h) in enumerate(readings)
     ]
-    reported, engine = charts.cache_three_ways(
+    reported, engine, _ = charts.cache_three_ways(
         report_of([make_call_result(0, usage=usage)], scrapes=scrapes)
     ).traces
     assert (reported["x"], engine["x"]) == ([0.04], [0.5])
-    # A bar too short for its label has none.
-    assert (reported["text"], engine["text"]) == ([""], ["50.0 %"])
+
+
+def test_the_bar_of_the_bound_is_labelled_with_its_total_as_in_the_table(made_up):
+    numbers = made_up.answers.numbers
+    drawn = charts.cache_three_ways(made_up).traces[-1]
+    labels = dict(zip(drawn["y"], zip(drawn["text"], drawn["x"], strict=True), strict=True))
+    assert labels["unlimited cache"] == (
+        f" {numbers['cache_bound_ratio'] * 100:.1f} %",
+        pytest.approx(numbers["cache_bound_ratio"], abs=1e-5),
+    )
+    assert labels["reported by the API"][0] == f" {numbers['cache_reported_ratio'] * 100:.1f} %"
+
+
+def test_gaps_are_drawn_in_groups_by_what_filled_them_and_the_reported_share_within_the_bound(made_up):
+    bound, reported = charts.cache_by_gap(made_up).traces
+    groups, labels = reported["x"]
+    assert list(dict.fromkeys(groups)) == ["after a tool gap", "after a user gap", "first call of"]
+    assert len(set(labels)) == len(labels)
+    assert bound["width"] > reported["width"]
+    assert labels[-2:] == [
+        f"a sub-agent<br>n = {_count(made_up, 'agent_start')}\u200b\u200b\u200b",
+        f"a tree<br>n = {_count(made_up, 'tree_start')}\u200b\u200b\u200b\u200b",
+    ]
+
+
+def _count(report, kind):
+    (row,) = [row for row in report.answers.tables["cache_by_gap"] if row["kind"] == kind]
+    return row["calls"]
+
+
+def test_labels_of_two_groups_differ_so_that_plotly_keeps_their_order(report_of):
+    calls = [
+        make_call_result(i, turn_index=1, gap_ns=S, gap_cause=cause)
+        for i, cause in enumerate(("tool", "user"))
+    ]
+    (reported,) = charts.cache_by_gap(
+        report_of([replace(call, usage=Usage(input_tokens=9, cache_read_tokens=3)) for call in calls])
+    ).traces
+    first, second = reported["x"][1]
+    assert first != second
+    assert first.strip("\u200b") == second.strip("\u200b") == "1 s – 10 s<br>n = 1"
+
+
+def test_populations_of_one_size_have_one_n_and_others_one_each(report_of):
+    fine = make_call_result(0, events=50)
+    assert charts.ttft_ecdf(report_of([fine])).note == "n = 1"
+    note = charts.itl_ecdf(report_of([fine, make_call_result(1, longest_stall_ns=None)])).note
+    assert note.startswith("mean time between tokens of a call: n = ")
 
 
 def test_gap_buckets_without_reported_tokens_draw_the_bound_alone(report_of):
@@ -118,7 +166,7 @@ def test_gap_buckets_without_reported_tokens_draw_the_bound_alone(report_of):
     builder.call(builder.session(), [builder.segment(100)])
     (bound,) = charts.cache_by_gap(report_of([make_call_result(0)], trace=builder.trace())).traces
     assert bound["name"] == "unlimited cache"
-    assert bound["x"] == ["first of its tree<br>n = 1"]
+    assert [place[0].strip("\u200b") for place in bound["x"]] == ["first call of", "a tree<br>n = 1"]
 
 
 def test_the_engines_gauges_share_the_axis_of_time(report_of):

@@ -5,7 +5,7 @@ import pytest
 
 from aitrace.results import Calibration, Scrape
 from aitrace.schema import Usage
-from aitrace.testing import make_call_result, make_run_end, make_trace
+from aitrace.testing import TraceBuilder, make_call_result, make_run_end, make_trace
 from reports import doubts
 from reports.answers import answers_from_facts
 from reports.doubts import find_doubts, verdict_line
@@ -53,18 +53,37 @@ def test_lost_lines_and_missing_calls_are_told(doubts_of):
     assert set(doubts_of(good_calls(), lines_lost=1, planned_calls=201)) == {"lines_lost", "calls_missing"}
 
 
-def late(count, late_ns):
-    return [*good_calls(200 - count), *good_calls(count, sent_ns=late_ns, due_ns=0, new_connection=False)]
+def late(count, late_ns, *, of=200):
+    return [*good_calls(of - count), *good_calls(count, sent_ns=late_ns, due_ns=0, new_connection=False)]
 
 
-def test_two_late_calls_of_200_are_beyond_p99_and_three_are_not(doubts_of):
-    assert set(doubts_of(late(2, 51 * MS))) == set()
-    assert set(doubts_of(late(3, 51 * MS))) == {"client_late"}
+@pytest.mark.parametrize(
+    ("count", "of", "weighs"),
+    [(2, 200, False), (3, 200, True), (1, 32, False), (2, 32, True), (29, 2900, False)],
+)
+def test_a_run_is_in_doubt_if_at_least_two_calls_and_more_than_1_percent_were_late(
+    doubts_of, count, of, weighs
+):
+    assert doubts_of(late(count, 51 * MS, of=of))["client_late"].weighs == weighs
+
+
+def test_lateness_is_told_as_a_count_and_a_share(doubts_of):
+    doubt = doubts_of(late(3, 51 * MS))["client_late"]
+    assert doubt.what == "3 of 200 calls (1.5 %) went out more than 50 ms late"
+    assert "TTFT, user (from due)" in doubt.action
+
+
+def test_a_late_call_that_does_not_weigh_asks_for_nothing(doubts_of):
+    assert doubts_of(late(1, 51 * MS))["client_late"].action == ""
+
+
+def test_lateness_at_the_bound_is_not_above_it(doubts_of):
+    assert doubts_of(late(3, 50 * MS)) == {}
 
 
 def test_the_bound_on_lateness_is_the_one_the_run_asked_for(doubts_of):
     assert set(doubts_of(late(3, 51 * MS), options={"max_lateness_ms": 60})) == set()
-    assert set(doubts_of(late(3, 11 * MS), options={"max_lateness_ms": 10})) == {"client_late"}
+    assert doubts_of(late(3, 11 * MS), options={"max_lateness_ms": 10})["client_late"].weighs
 
 
 def test_opening_connections_is_not_the_clients_lateness(doubts_of):
@@ -166,6 +185,32 @@ def test_hits_above_the_bound_mean_a_warm_cache_or_kept_answers(doubts_of, histo
         ),
     ]
     assert doubts_of(calls, **header)["cache_above_bound"].weighs == weighs
+
+
+def excess(tokens):
+    """200 calls of 1000 tokens of which none could be had, and so many reported as cached."""
+    usage = Usage(input_tokens=1000, cache_read_tokens=0, output_tokens=100)
+    cached = Usage(input_tokens=1000, cache_read_tokens=1000, output_tokens=100)
+    part = Usage(input_tokens=1000, cache_read_tokens=tokens % 1000, output_tokens=100)
+    usages = [*[cached] * (tokens // 1000), part, *[usage] * 200][:200]
+    return [
+        make_call_result(i, call=0, instance=i + 1, at_ns=i * S, usage=usage, prompt_tokens=1000)
+        for i, usage in enumerate(usages)
+    ]
+
+
+@pytest.mark.parametrize(("tokens", "weighs"), [(400, None), (401, False), (4000, False), (4001, True)])
+def test_hits_above_the_bound_are_noted_from_2_permille_and_weigh_from_2_percent(facts_of, tokens, weighs):
+    builder = TraceBuilder(block_scope="tree")
+    builder.call(builder.session(), [builder.segment(1000)])
+    doubt = found(facts_of(excess(tokens), trace=builder.trace())).get("cache_above_bound")
+    assert (None if doubt is None else doubt.weighs) == weighs
+
+
+def test_a_warm_cache_is_traced_to_the_seed_of_texts(doubts_of):
+    doubt = doubts_of(excess(100_000))["cache_above_bound"]
+    assert "--text-seed" in doubt.cause
+    assert "--text-seed" in doubt.action
 
 
 def engine(query_tokens):

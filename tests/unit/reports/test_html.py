@@ -84,6 +84,23 @@ def test_the_same_run_gives_the_same_page(page_of):
     assert page_of([make_call_result()]) == page_of([make_call_result()])
 
 
+def test_a_doubt_without_a_remedy_names_none(page_of):
+    doubts = re.findall(r"<dd>(Likely cause.*?)</dd>", page_of([make_call_result()], lines_lost=1))
+    (lost,) = [doubt for doubt in doubts if "these lines" in doubt]
+    assert lost.endswith("missing from every figure. ")
+    assert any("What to do: play more trees" in doubt for doubt in doubts)
+
+
+def test_the_section_on_the_cache_asks_whether_the_prefix_survives_the_gap(page_of):
+    page = page_of([make_call_result()], time_scale=0.01)
+    question = page.index("Does the prefix survive the gap?</h3>")
+    assert page.index("3 s here stands for 5 min in the recording", question) < page.index('id="load"')
+
+
+def test_a_caption_that_says_nothing_new_is_left_out(page_of):
+    assert '<p class="note"></p>' not in page_of([make_call_result(0, error="cut")])
+
+
 def test_a_run_without_complete_calls_says_so(page_of):
     page = page_of([make_call_result(0, error="connect", sent_ns=None, first_token_ns=None)])
     assert "no call was answered completely" in page

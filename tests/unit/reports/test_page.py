@@ -1,5 +1,6 @@
 import pytest
 
+from aitrace.results import Calibration
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result, make_run_end
 from aitrace.units import NS_PER_S
@@ -17,9 +18,53 @@ def text_of(facts_of):
 def test_a_run_says_what_was_run(text_of):
     text = text_of([make_call_result()], options={"concurrency": 4}, open_loop=False, time_scale=0.25)
     run = dict(text.what_was_run)
-    assert run["arrival"] == "closed loop: lanes start trees (4)"
+    assert run["arrival"] == "4 lanes, each plays one tree after another"
     assert run["time scale of gaps"] == "× 0.25"
     assert run["started"] == "2023-11-14 22:13:20 UTC"
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ({"open_loop": False, "options": {"concurrency": 1}}, "1 lane, plays one tree after another"),
+        ({"open_loop": False, "options": {}}, "lanes, each plays one tree after another"),
+        ({"open_loop": True, "options": {"arrival": "fixed:1/s"}}, "trees start by the clock (fixed:1/s)"),
+        ({"open_loop": True, "options": {}}, "trees start by the clock"),
+    ],
+)
+def test_how_trees_began_is_told_in_words(text_of, header, words):
+    assert dict(text_of([make_call_result()], **header).what_was_run)["arrival"] == words
+
+
+@pytest.mark.parametrize(
+    ("ratio", "overhead", "words"),
+    [(1.0, 5.0, "1 token per word, 5 tokens per request"), (1.25, 1.0, "1.25 tokens per word, 1 token per")],
+)
+def test_one_token_has_no_plural(text_of, ratio, overhead, words):
+    calibration = Calibration(
+        tokens_per_word=ratio, request_overhead_tokens=overhead, source="probe", output_forced=True
+    )
+    run = dict(text_of([make_call_result()], calibration=calibration).what_was_run)
+    assert run["prompt sizes"].startswith(words)
+
+
+def test_what_is_lost_is_named_and_no_cell_is_empty(text_of):
+    tables = text_of([make_call_result(0, error="http_error", session=1), make_call_result(1)]).tables
+    assert tables["sizes"].rows[-1] == ("lost sessions", "–", "1", "–")
+    assert tables["cache"].rows[-1][0] == "possible, not served from cache"
+    cells = [cell for table in tables.values() for row in table.rows for cell in row]
+    assert "" not in cells
+
+
+def test_calls_not_sent_have_their_reason_in_words(text_of):
+    lost = make_call_result(1, unsent="session_lost", sent_ns=None)
+    assert text_of([make_call_result(), lost]).tables["unsent"].rows == (("its session was lost", "1", "1"),)
+
+
+def test_the_slowdown_is_explained_where_it_stands(text_of):
+    sentence = text_of([make_call_result()]).time_scale
+    assert "time in this run / the time expected from the recording at this time scale" in sentence
+    assert "below 1 = faster than the recorded endpoint" in sentence
 
 
 def test_the_seed_of_texts_is_told_where_the_run_knows_it(text_of):
@@ -46,7 +91,7 @@ def test_the_effect_of_the_time_scale_is_told(text_of, scale, words):
 def test_spreads_are_rows_with_their_unit_and_population(text_of):
     text = text_of([make_call_result()])
     assert text.tables["ttft"].rows[0] == (
-        "TTFT, service, ms",
+        "TTFT, service (from sent), ms",
         "1",
         "250",
         "n < 20",
@@ -54,7 +99,10 @@ def test_spreads_are_rows_with_their_unit_and_population(text_of):
         "n < 200",
         "250",
     )
-    assert "TTFT, service and TTFT, user: sent calls with a first token" in text.tables["ttft"].caption
+    assert (
+        "TTFT, service (from sent) and TTFT, user (from due): sent calls with a first token"
+        in text.tables["ttft"].caption
+    )
 
 
 def test_each_hit_rate_has_numerator_denominator_and_share():
@@ -68,7 +116,9 @@ def test_each_hit_rate_has_numerator_denominator_and_share():
 
 def test_intervals_are_sentences_where_there_are_enough_sessions(text_of):
     calls = [make_call_result(i, session=i // 4) for i in range(20)]
-    assert text_of(calls).intervals[0] == "TTFT, service, 95 % intervals over 5 sessions: p50 250 to 250 ms."
+    assert text_of(calls).intervals[0] == (
+        "TTFT, service (from sent), 95 % intervals over 5 sessions: p50 250 to 250 ms."
+    )
     assert text_of(calls[:8]).intervals == ()
 
 
@@ -97,7 +147,7 @@ def test_shared_system_prompts_leave_no_note_on_trees(text_of):
 
 def test_errors_have_their_status_as_a_name_and_their_first_text(text_of):
     text = text_of([make_call_result(0, error="http_error", status=1500, error_text="no")])
-    assert text.tables["errors"].rows == (("http_error", "1500", "", "1", "1", "–", "no"),)
+    assert text.tables["errors"].rows == (("http_error", "1500", "no", "1", "1", "–", "no"),)
     assert text.tables["unsent"].rows == ()
 
 
@@ -128,7 +178,19 @@ def test_a_single_reading_has_no_time_without_one(text_of):
 
 def test_gap_rows_have_shares_where_they_are_known(text_of):
     rows = text_of([make_call_result(0)]).tables["gaps"].rows
-    assert rows == (("first of its tree", "1", "1,000", "–", "–", "–", "–"),)
+    assert rows == (("first call of a tree", "–", "1", "1,000", "–", "–", "–", "–"),)
+
+
+@pytest.mark.parametrize(
+    ("scale", "cells"),
+    [(1.0, ("10 s – 1 min",)), (0.1, ("6 s – 30 s", "1 min – 5 min")), (0.0, ("any",))],
+)
+def test_gaps_that_were_scaled_are_told_as_played_and_as_recorded(text_of, scale, cells):
+    call = make_call_result(0, turn_index=1, gap_cause="tool", gap_ns=int(12 * NS_PER_S * bool(scale)))
+    table = text_of([call], time_scale=scale).tables["gaps"]
+    assert table.rows[0][: 1 + len(cells)] == ("after a tool gap", *cells)
+    assert ("gap in the recording" in table.columns) == (len(cells) == 2)
+    assert len(table.columns) == len(table.rows[0])
 
 
 def test_the_headlines_say_how_fast_how_much_cached_who_was_refused_and_how_late(text_of):
@@ -137,12 +199,12 @@ def test_the_headlines_say_how_fast_how_much_cached_who_was_refused_and_how_late
     refused = make_call_result(39, session=1, error="refused", status=503, first_token_ns=None)
     headlines = text_of([*calls, refused], planned_sessions=2).headlines
     assert {headline.name: (headline.value, headline.note) for headline in headlines} == {
-        "TTFT, service": ("p50 250 ms", "p90 250 ms · n = 39"),
+        "TTFT, service (from sent)": ("p50 250 ms", "p90 250 ms · n = 39"),
         "ITL, mean of a call": ("p50 7.5 ms", "p90 7.5 ms"),
         "prompt tokens cached": ("25.0 %", "engine – · unlimited cache –"),
         "calls refused": ("1 of 40", "0 failed otherwise"),
-        "sessions lost": ("1 of 2", "slowdown p50 –"),
-        "lateness, client": ("p95 0 s", "bound on p99: 50 ms"),
+        "lost sessions": ("1 of 2", "time in run / expected: p50 –"),
+        "lateness, client": ("p95 0 s", "0 of 40 calls more than 50 ms late"),
     }
 
 

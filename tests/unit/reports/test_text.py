@@ -34,7 +34,8 @@ def test_no_line_is_wider_than_the_terminal(facts_of):
     print_report(report_from_facts(facts), Console(file=out, width=80))
     lines = out.getvalue().splitlines()
     assert [line for line in lines if len(line) > 80] == []
-    assert sum(line.startswith(" TTFT, service, ms ") for line in lines) == 1
+    assert "…" not in out.getvalue().replace("… within", "").replace("… between", "")
+    assert sum(line.startswith(" TTFT, service (from sent), ms ") for line in lines) == 1
 
 
 def test_errors_are_listed_only_if_there_are_some(printed):
