@@ -6,11 +6,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: demo test lint types unit alone bench format clean
+.PHONY: demo test lint types unit alone coverage bench format clean
 
 # Exit code 1 says that the run is in doubt, as on a busy machine: the report has been written and says why.
 demo: $(VENV)/installed
-	$(BIN)/aitrace demo -o $(OUT)/demo --force || [ $$? -eq 1 ]
+	$(BIN)/aitrace demo -o $(OUT)/demo --force || { [ $$? -eq 1 ] && [ -f $(OUT)/demo/report.html ]; }
 
 test: lint types unit alone
 
@@ -27,6 +27,10 @@ unit: $(VENV)/installed
 # Tests that compare clocks of two processes: nothing else may run beside them.
 alone: $(VENV)/installed
 	$(BIN)/pytest -m alone
+
+# Branch coverage of the unit tests. Not part of `test`: it doubles their time, and what is missing is for a reader to judge.
+coverage: $(VENV)/installed
+	$(BIN)/pytest -n auto -q --cov --cov-branch --cov-report=term:skip-covered tests/unit tests/property
 
 # Not part of `test`: numbers of a busy machine fail nobody. About three minutes; docs/performance.md has the results.
 bench: $(VENV)/installed

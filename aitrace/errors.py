@@ -4,7 +4,7 @@ What an endpoint does (a status of 500, a cut stream) is data, see `aitrace.sche
 use and for input that cannot be read.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 EXIT_OK = 0
 EXIT_IN_DOUBT = 1
@@ -15,9 +15,10 @@ _SHOWN_CHARS = 60
 
 
 class AitraceError(Exception):
-    """A failure that is not a fault of aitrace; its text is one sentence for the user."""
+    """A failure that is not a fault of aitrace; its text is one sentence for the user. Raise one of its children."""
 
-    exit_code = EXIT_IN_DOUBT
+    exit_code: ClassVar[int]
+    """Exit code of the program."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -26,7 +27,7 @@ class AitraceError(Exception):
 
 
 class UsageError(AitraceError):
-    """Options that contradict each other or cannot be applied to this input."""
+    """Options that contradict each other or cannot be applied to this input, or a place that cannot be written."""
 
     exit_code = EXIT_WRONG_USE
 

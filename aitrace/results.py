@@ -88,6 +88,8 @@ class RunEnd:
     """CPU time of the replaying process between start and end."""
     loop_lag_p99_ns: int | None
     """99th percentile of how late the event loop woke a timer; None if it was never sampled."""
+    late_bodies: int = 0
+    """Requests whose body had to be built when their call was due already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

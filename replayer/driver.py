@@ -121,6 +121,8 @@ class Snapshot:
     """Counts over the results so far; read it, it goes on changing."""
     planned_calls: int
     """Calls of the plan."""
+    planned_trees: int
+    """Trees of the plan."""
     planned_sessions: int
     """Sessions of the plan."""
     left_ns: int | None
@@ -198,6 +200,7 @@ class Driver:
             unsent_calls=self.tally.unsent_calls.total(),
             cpu_ns=cpu_ns,
             loop_lag_p99_ns=quantile(self._lags_ns, 0.99) if self._lags_ns else None,
+            late_bodies=self._stock.late_builds,
         )
 
     async def _play_plan(self, group: asyncio.TaskGroup) -> None:
@@ -386,6 +389,7 @@ class Driver:
             progress=self._scheduler.progress(),
             tally=self.tally,
             planned_calls=len(self._plan.calls),
+            planned_trees=len(self._plan.trees),
             planned_sessions=self._plan.sessions,
             left_ns=left_ns,
             is_stopping=self._stopping,

@@ -56,7 +56,7 @@ class ProgressView:
 
 
 def panel(snapshot: Snapshot, title: str) -> Table:
-    """The live panel: a title and six rows, one for each question a waiting person has."""
+    """The live panel: a title and a row for each question a waiting person has."""
     progress, tally = snapshot.progress, snapshot.tally
     sessions = {
         "active": progress.sessions_active,
@@ -65,6 +65,7 @@ def panel(snapshot: Snapshot, title: str) -> Table:
         "done": progress.sessions_done,
         "lost": progress.sessions_lost,
     }
+    trees = {"active": progress.trees_active, "done": progress.trees_done}
     calls = {
         "in flight": progress.calls_in_flight,
         "sent": progress.calls_sent,
@@ -76,6 +77,7 @@ def panel(snapshot: Snapshot, title: str) -> Table:
     table.add_column()
     table.add_row("stopping" if snapshot.is_stopping else "replay", Text(title, style="cyan"))
     table.add_row("time", _time(snapshot))
+    table.add_row("trees", f"{_named(trees)}  of {snapshot.planned_trees}")
     table.add_row("sessions", f"{_named(sessions)}  of {snapshot.planned_sessions}")
     table.add_row("calls", f"{_named(calls)}  of {snapshot.planned_calls}")
     table.add_row("TTFT", _percentiles(tally.service_ttft_ns, 0.5, 0.95))

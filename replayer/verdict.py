@@ -75,6 +75,8 @@ class Summary:
     """Lateness above which a call counts as late, ms."""
     late_calls: int
     """Calls whose client lateness was above it."""
+    late_bodies: int
+    """Requests whose body had to be built when their call was due already."""
     stale_connections: int
     """Kept connections that turned out to have been closed by the server; their requests were sent again."""
     prompt_tokens: int | None
@@ -137,6 +139,7 @@ def summarise(tally: Tally, end: RunEnd, plan: Plan, *, lateness_bound_ms: float
         client_lateness=spread_of(tally.client_lateness_ns),
         lateness_bound_ms=lateness_bound_ms,
         late_calls=sum(late_ns > lateness_bound_ms * NS_PER_MS for late_ns in tally.client_lateness_ns),
+        late_bodies=end.late_bodies,
         stale_connections=tally.stale_connections,
         prompt_tokens=tally.prompt_tokens if tally.cache_reports else None,
         cached_tokens=tally.cached_tokens if tally.cache_reports else None,
@@ -212,6 +215,7 @@ def _lateness(summary: Summary) -> str:
         f"p50 {text_from_ms(summary.lateness.p50_ms)}, p99 {text_from_ms(summary.lateness.p99_ms)}; "
         f"without connecting p99 {text_from_ms(summary.client_lateness.p99_ms)} "
         f"(bound {text_from_ms(summary.lateness_bound_ms)}); event loop p99 {text_from_ms(summary.loop_lag_p99_ms)}"
+        + (f"; {summary.late_bodies} bodies built late" if summary.late_bodies else "")
         + (f"; {summary.stale_connections} stale connections" if summary.stale_connections else "")
     )
 
@@ -258,6 +262,7 @@ def summary_json(summary: Summary, run_path: str) -> dict[str, Any]:
             "elapsed_s": summary.elapsed_s,
             "cpu_s": summary.cpu_s,
             "loop_lag_p99_ms": summary.loop_lag_p99_ms,
+            "late_bodies": summary.late_bodies,
             "stale_connections": summary.stale_connections,
         },
         "interrupted": summary.interrupted,

@@ -47,10 +47,6 @@ class Hits:
     other_size: int
     """What another tree had beyond both."""
 
-    @property
-    def total_size(self) -> int:
-        return self.session_size + self.tree_size + self.other_size
-
 
 def unlimited_cache(prompts: Iterable[CachePrompt]) -> list[Hits]:
     """Hits of each prompt, given all prompts before it."""

@@ -21,7 +21,7 @@ import uvloop
 from rich.console import Console
 
 from aitrace.clock import SystemClock
-from aitrace.errors import AitraceError, UsageError
+from aitrace.errors import UsageError
 from aitrace.identity import BlockIdentity
 from aitrace.protocols import PROTOCOLS
 from aitrace.results import RunEnd, RunHeader
@@ -78,7 +78,7 @@ class _Order:
 @click.option(
     "--protocol",
     required=True,
-    type=click.Choice(["anthropic", "responses", "chat"]),
+    type=click.Choice(tuple(PROTOCOLS)),
     help="Wire protocol to speak.",
 )
 @click.option(
@@ -216,8 +216,8 @@ def _play(order: _Order, trace: Trace, plan: Plan) -> Summary:
         raise _not_writable(order, writing.exceptions[0]) from group
 
 
-def _not_writable(order: _Order, error: Exception) -> AitraceError:
-    return AitraceError(
+def _not_writable(order: _Order, error: Exception) -> UsageError:
+    return UsageError(
         f"{order.run_path}: cannot be written: {error}",
         hint="What had ended before is in calls.jsonl; `aitrace report` reads it.",
     )

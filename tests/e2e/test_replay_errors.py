@@ -403,5 +403,5 @@ def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch):
     monkeypatch.setattr("replayer.commands.replay.RunWriter.write_call", no_space)
     with server(good) as target:
         result = replay(tmp_path, target.url)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "run: cannot be written: [Errno 28] No space left on device" in result.stderr

@@ -29,6 +29,7 @@ START = Snapshot(
     tally=Tally(),
     planned_calls=20,
     planned_sessions=4,
+    planned_trees=3,
     left_ns=None,
     is_stopping=False,
 )
@@ -46,6 +47,8 @@ def middle() -> Snapshot:
         tally.add(make_call_result(index=index, session=index, error=error, sent_ns=None))
     progress = replace(
         NOTHING,
+        trees_active=2,
+        trees_done=1,
         sessions_idle=1,
         sessions_active=3,
         sessions_waiting=2,
@@ -82,6 +85,7 @@ def test_half_way_every_count_has_its_place():
     rows = shown(middle())
     assert rows["time"] == "1 min 05 s elapsed, about 25 s left"
     assert rows["sessions"] == "3 active  2 waiting  1 to come  5 done  6 lost  of 4"
+    assert rows["trees"] == "2 active  1 done  of 3"
     assert rows["calls"] == "4 in flight  9 sent  8 to come  7 never sent  of 20"
     assert rows["TTFT"] == "p50 248 ms, p95 248 ms"
     assert rows["lateness"] == "p50 2 ms, p99 2 ms"

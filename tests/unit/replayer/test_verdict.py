@@ -179,3 +179,8 @@ def test_the_json_holds_the_same_facts():
 def test_the_loops_lag_is_in_ms_or_not_known():
     assert summary_of(make_call_result(), loop_lag_p99_ns=1_500_000).loop_lag_p99_ms == 1.5
     assert summary_of(make_call_result(), loop_lag_p99_ns=None).loop_lag_p99_ms is None
+
+
+def test_bodies_that_were_built_late_are_told_beside_the_lateness():
+    lines = summary_lines(summary_of(make_call_result(), late_bodies=3), "run")
+    assert any(line.startswith("lateness") and "3 bodies built late" in line for line in lines)
