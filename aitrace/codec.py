@@ -10,7 +10,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Literal, TypeVar
@@ -19,7 +19,7 @@ import orjson
 
 from aitrace.errors import InputError, shown
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
-from aitrace.schema import Call, Events, Footer, Header, Line, Segment, Session
+from aitrace.schema import MAX_COUNT, Call, Events, Footer, Header, Line, Segment, Session, Usage
 
 KINDS: dict[str, type[Line]] = {
     "header": Header,
@@ -44,6 +44,7 @@ class _WrongValueError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.path: list[str] = []
+        """Names of the fields, from the outermost to the wrong one."""
 
 
 def encode_line(line: Line) -> bytes:
@@ -131,38 +132,46 @@ def fields_from_record(record: RunHeader | RunEnd | CallResult | Scrape) -> dict
     return _encode_fields(_plan(type(record)), record)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Converter:
     """How values of one type are read and written."""
 
     as_is: frozenset[type]
-    """JSON types that need no look beyond their type."""
+    """Types of JSON values that need no look beyond their type."""
     decode: _Decode
     """Called for the rest; raises `_WrongValueError` for what does not fit."""
     encode: _Encode | None
     """None if the value is JSON already."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Field:
     """One field of a dataclass and its place in JSON."""
 
     name: str
+    """Name in Python."""
     key: str
+    """Name in JSON."""
     converter: _Converter
+    """How its values are read and written."""
     default: Any
     """What is left out when writing; MISSING if the field is always written."""
     required: bool
+    """Whether reading fails without it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """How one dataclass is read and written."""
 
     fields: tuple[_Field, ...]
+    """All but `extra`, in the order of the dataclass."""
     by_key: dict[str, _Field]
+    """The same by their names in JSON."""
     required: tuple[_Field, ...]
+    """Those that must be there."""
     has_extra: bool
+    """Whether unknown fields have a place in the dataclass."""
 
 
 def _decode_fields(plan: _Plan, fields: Mapping[str, Any], unknown: _Unknown) -> dict[str, Any]:
@@ -306,11 +315,23 @@ def _finite(value: float) -> float:
     return value
 
 
+def _integer_in(allowed: range, expected: str) -> _Converter:
+    def decode(value: Any, _unknown: _Unknown, _key: str) -> int:
+        if type(value) is not int:
+            raise _WrongValueError(f"expected an integer, got {shown(value)}")
+        if value not in allowed:
+            raise _WrongValueError(f"expected {expected}, got {value}")
+        return value
+
+    return _Converter(as_is=frozenset(), decode=decode, encode=None)
+
+
+_INT64 = range(-(2**63), 2**63)
 _SCALARS = {
-    int: _Converter(frozenset({int}), _refuse("an integer"), None),
-    str: _Converter(frozenset({str}), _refuse("a string"), None),
-    bool: _Converter(frozenset({bool}), _refuse("true or false"), None),
-    float: _Converter(frozenset({float}), _float, _finite),
+    int: _integer_in(_INT64, "an integer of 64 bits"),
+    str: _Converter(as_is=frozenset({str}), decode=_refuse("a string"), encode=None),
+    bool: _Converter(as_is=frozenset({bool}), decode=_refuse("true or false"), encode=None),
+    float: _Converter(as_is=frozenset({float}), decode=_float, encode=_finite),
 }
 
 
@@ -327,7 +348,7 @@ def _literal(words: tuple[str, ...]) -> _Converter:
             return value
         return refuse(value, unknown, key)
 
-    return _Converter(frozenset(), decode, None)
+    return _Converter(as_is=frozenset(), decode=decode, encode=None)
 
 
 def _record(cls: type) -> _Converter:
@@ -343,17 +364,19 @@ def _record(cls: type) -> _Converter:
             unknown[key] = inner
         return record
 
-    return _Converter(frozenset(), decode, lambda record: _encode_fields(plan, record))
+    return _Converter(as_is=frozenset(), decode=decode, encode=lambda record: _encode_fields(plan, record))
 
 
 def _tuple(item_hint: Any) -> _Converter:
     item = _converter(item_hint)
+    simple = _INTEGER_ONLY if item_hint is int else item.as_is
     refuse = _refuse("a list")
 
     def decode(value: Any, unknown: _Unknown, key: str) -> Any:
         if type(value) is not list:
             return refuse(value, unknown, key)
-        if item.as_is.issuperset(map(type, value)):
+        # Timelines are long, so their integers are not looked at one by one.
+        if simple.issuperset(map(type, value)) and (item_hint is not int or _fit(value)):
             return tuple(value)
         inner: _Unknown = {}
         items = tuple(_decode_item(item, value[i], inner, str(i)) for i in range(len(value)))
@@ -363,13 +386,15 @@ def _tuple(item_hint: Any) -> _Converter:
 
     encode_item = item.encode
     if encode_item is None:
-        return _Converter(frozenset(), decode, None)
-    return _Converter(frozenset(), decode, lambda value: [encode_item(part) for part in value])
+        return _Converter(as_is=frozenset(), decode=decode, encode=None)
+    return _Converter(
+        as_is=frozenset(), decode=decode, encode=lambda value: [encode_item(part) for part in value]
+    )
 
 
 def _dict(value_hint: Any) -> _Converter:
     if value_hint is Any:
-        return _Converter(frozenset({dict}), _refuse("an object"), None)
+        return _Converter(as_is=frozenset({dict}), decode=_refuse("an object"), encode=None)
     item = _converter(value_hint)
     refuse = _refuse("an object")
 
@@ -381,9 +406,11 @@ def _dict(value_hint: Any) -> _Converter:
     if value_hint is float:
         # An engine may report NaN for what it has not measured; a value that is not known is left out.
         return _Converter(
-            frozenset(), decode, lambda value: {k: v for k, v in value.items() if math.isfinite(v)}
+            as_is=frozenset(),
+            decode=decode,
+            encode=lambda value: {k: v for k, v in value.items() if math.isfinite(v)},
         )
-    return _Converter(frozenset(), decode, None)
+    return _Converter(as_is=frozenset(), decode=decode, encode=None)
 
 
 def _decode_item(item: _Converter, value: Any, unknown: _Unknown, key: str) -> Any:
@@ -396,9 +423,16 @@ def _decode_item(item: _Converter, value: Any, unknown: _Unknown, key: str) -> A
         raise
 
 
+def _fit(integers: Sequence[int]) -> bool:
+    """Whether all have 64 bits."""
+    return not integers or (min(integers) in _INT64 and max(integers) in _INT64)
+
+
 def _integers(value: Any) -> list[int]:
     if type(value) is not list or not _INTEGER_ONLY.issuperset(map(type, value)):
         raise _WrongValueError(f"expected a list of integers, got {shown(value)}")
+    if not _fit(value):
+        raise _WrongValueError(f"expected integers of 64 bits, got {shown(value)}")
     return value
 
 
@@ -414,7 +448,10 @@ def _encode_blocks(blocks: tuple[tuple[int, int], ...]) -> list[int]:
 
 
 def _decode_differences(value: Any, _unknown: _Unknown, _key: str) -> tuple[int, ...]:
-    return tuple(accumulate(_integers(value)))
+    points = tuple(accumulate(_integers(value)))
+    if not _fit(points):
+        raise _WrongValueError("expected differences that add up to integers of 64 bits")
+    return points
 
 
 def _encode_differences(points: tuple[int, ...]) -> list[int]:
@@ -422,13 +459,16 @@ def _encode_differences(points: tuple[int, ...]) -> list[int]:
 
 
 _INTEGER_ONLY = frozenset({int})
+_COUNT = _integer_in(range(-MAX_COUNT, MAX_COUNT + 1), f"an integer up to {MAX_COUNT}")
 _KEYS: dict[tuple[type, str], str] = {(Call, "call_class"): "class"}
 """Names in JSON that differ from those of the dataclass."""
 _FORMS: dict[tuple[type, str], _Converter] = {
-    (Segment, "blocks"): _Converter(frozenset(), _decode_blocks, _encode_blocks),
-    (Events, "at_ns"): _Converter(frozenset(), _decode_differences, _encode_differences),
+    (Segment, "size"): _COUNT,
+    **{(Usage, field.name): _optional(_COUNT) for field in dataclasses.fields(Usage)},
+    (Segment, "blocks"): _Converter(as_is=frozenset(), decode=_decode_blocks, encode=_encode_blocks),
+    (Events, "at_ns"): _Converter(as_is=frozenset(), decode=_decode_differences, encode=_encode_differences),
 }
-"""Fields whose JSON form is not that of their type."""
+"""Fields whose JSON form is not that of their type, or that are added up over many lines."""
 
 
 def _listed(words: tuple[str, ...]) -> str:

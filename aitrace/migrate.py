@@ -31,7 +31,7 @@ def version_from_header(fields: Mapping[str, Any], *, place: str, current: int =
     if version > current:
         raise InputError(
             f"{place}: written by a newer aitrace (trace format {version}, this one reads up to {current})",
-            hint="upgrade aitrace: pip install --upgrade aitrace",
+            hint="use a newer aitrace",
         )
     return version
 

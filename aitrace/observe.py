@@ -4,6 +4,7 @@ Used on both sides of the wire: by the replayer for its own calls, by the record
 handed in decoded (no content-encoding).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ REFUSALS = frozenset({429, 503, 529})
 """Statuses that say "no room"."""
 _ANSWERS = frozenset({None, 101, 200})
 _ERROR_CHARS = 200
+_TRAILING_CODE = re.compile(r" \([\w.-]{1,48}\)\Z")
 _ERROR_BODY_BYTES = 65_536
 _MAX_WAIT_S = 1_000_000_000
 _HEADERS = frozenset({"content-type", "retry-after", "date"})
@@ -32,7 +34,8 @@ class Observation:
     error: ErrorKind | None
     """None = a complete answer."""
     error_text: str | None
-    """What the endpoint or the caller said about the error, at most 200 characters; None if nothing or no error."""
+    """What the endpoint or the caller said about the error, at most 200 characters, a code in brackets at the
+    end included; None if nothing or no error."""
     finish: str | None
     """Finish reason in the protocol's own word; None if none was given."""
     retry_after_ns: int | None
@@ -130,16 +133,6 @@ class ResponseObserver:
                 self._take(event, at_ns)
         elif not self._is_error_status() or self._response_bytes - len(data) < _ERROR_BODY_BYTES:
             self._body.append(data)
-
-    def on_message(self, data: bytes, at_ns: int) -> None:
-        """A message of a WebSocket came: one event without the framing of a stream."""
-        self._count_bytes(len(data), at_ns)
-        self._take(SseEvent("message", data, len(data)), at_ns)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the protocol's own end has been seen, after which a stream has nothing more to say."""
-        return self._reader.done
 
     def on_end(
         self, at_ns: int, error: ErrorKind | None = None, error_text: str | None = None
@@ -240,7 +233,7 @@ class ResponseObserver:
         return Observation(
             status=self._status,
             error=error,
-            error_text=error_text[:_ERROR_CHARS] if error_text else None,
+            error_text=_shortened(error_text) if error_text else None,
             finish=reader.finish if reply is None else reply.finish,
             retry_after_ns=self._retry_after_ns,
             usage=reader.usage if reply is None else reply.usage,
@@ -261,6 +254,15 @@ class ResponseObserver:
             timeline=timeline if self._keep_timeline and self._is_stream else None,
             text=text if self._keep_text else None,
         )
+
+
+def _shortened(text: str) -> str:
+    """At most 200 characters; a code in brackets at the end, as errors inside a stream have, is kept."""
+    if len(text) <= _ERROR_CHARS:
+        return text
+    mark = _TRAILING_CODE.search(text)
+    end = mark[0] if mark else ""
+    return text[: _ERROR_CHARS - len(end)] + end
 
 
 def retry_after_ns(value: str | None, date: str | None) -> int | None:

@@ -7,7 +7,8 @@ event and are handed to the operating system line by line, so a crash of the rep
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,11 @@ CALLS_FILE = "calls.jsonl"
 PARQUET_FILE = "calls.parquet"
 SCRAPES_FILE = "scrapes.jsonl"
 TRACE_FILE = "trace.aitrace"
+_DAMAGED_RUN_HINT = "copy the run directory again from where it was written, or repeat the replay"
+_DAMAGED_LINE_HINT = (
+    "only the last line may be cut: copy the run directory again from where it was written, or remove this line to "
+    "read the others"
+)
 _RecordT = TypeVar("_RecordT", CallResult, Scrape)
 
 
@@ -70,6 +76,7 @@ class RunWriter:
 
     def __init__(self, directory: str | Path, header: RunHeader, trace_path: str | Path) -> None:
         self.directory = Path(directory)
+        """Where the run is written."""
         self._header = header
         require_unused(self.directory)
         try:
@@ -187,6 +194,11 @@ def _replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 def _read_run_file(root: Path) -> tuple[RunHeader, RunEnd | None]:
     path = root / RUN_FILE
+    with _hinted(_DAMAGED_RUN_HINT):
+        return _run_file_content(path)
+
+
+def _run_file_content(path: Path) -> tuple[RunHeader, RunEnd | None]:
     data = _bytes_of(path, hint="a run directory holds run.json; aitrace replay writes one")
     content = parse_object(data, place=str(path))
     header_fields = _object_in(content, "header", str(path))
@@ -195,7 +207,7 @@ def _read_run_file(root: Path) -> tuple[RunHeader, RunEnd | None]:
         newer = type(version) is int and version > RUN_VERSION
         raise InputError(
             f"{path}: header.version: expected {RUN_VERSION}, got {version!r}",
-            hint="written by a newer aitrace; upgrade: pip install --upgrade aitrace" if newer else None,
+            hint="written by a newer aitrace: use a newer aitrace" if newer else _DAMAGED_RUN_HINT,
         )
     header = record_from_fields(RunHeader, header_fields, place=f"{path}: header")
     if "end" not in content:
@@ -213,8 +225,19 @@ def _object_in(content: dict[str, Any], name: str, place: str) -> dict[str, Any]
 def _read_records(path: Path, cls: type[_RecordT]) -> tuple[tuple[_RecordT, ...], int]:
     """Records of a line file, and how many lines at its end were cut (0 or 1)."""
     *lines, rest = _bytes_of(path, hint="the run directory is incomplete").split(b"\n")
-    records = [decode_record(cls, line, place=f"{path}:{number}") for number, line in enumerate(lines, 1)]
+    with _hinted(_DAMAGED_LINE_HINT):
+        records = [decode_record(cls, line, place=f"{path}:{number}") for number, line in enumerate(lines, 1)]
     return tuple(records), 1 if rest else 0
+
+
+@contextmanager
+def _hinted(hint: str) -> Iterator[None]:
+    """Give a next step to errors that have none."""
+    try:
+        yield
+    except InputError as error:
+        error.hint = error.hint or hint
+        raise
 
 
 def _bytes_of(path: Path, *, hint: str) -> bytes:
@@ -223,7 +246,9 @@ def _bytes_of(path: Path, *, hint: str) -> bytes:
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file", hint=hint) from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(
+            f"{path}: cannot be read: {error.strerror}", hint="check its owner and permissions"
+        ) from error
 
 
 def _write_parquet(path: Path, calls: Iterable[CallResult]) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 FORMAT_VERSION = 1
+MAX_COUNT = 2**40
+"""Most units of one segment and most tokens of one call, so that sums over a trace fit into 64 bits."""
 
 Unit = Literal["bytes", "tokens"]
 Privacy = Literal["hash", "content"]

@@ -29,6 +29,11 @@ _READ_BYTES = 1 << 16
 _ZERO_TAIL_BYTES = 64
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _CONVERT_HINT = "aitrace convert FILE -o NEW.aitrace reads the formats of other tools"
+_MISSING_HINT = (
+    "check the path; aitrace convert FILE -o NEW.aitrace makes a trace from a file of another tool"
+)
+_NOTHING_HINT = "whatever wrote it stopped too early, or it was cut: write it anew, or copy it again"
+_DIRECTORY_HINT = "name a file in it; of a run directory that is trace.aitrace"
 _CHECK_HINT = "aitrace check FILE lists what is wrong"
 _HEADER_HINT = "docs/format.md, section 1.4, lists the fields of a header"
 
@@ -221,6 +226,7 @@ class TraceReader:
 
     def __init__(self, path: str | Path) -> None:
         self.name = "stdin" if str(path) == "-" else str(path)
+        """As errors call it: the path, or `stdin`."""
         self._path = path
         self._version = 0
         self._number = 0
@@ -266,7 +272,7 @@ class TraceReader:
         if rest.strip():
             yield from self._unended(rest)
         if self._lines == 0:
-            raise InputError(f"{self.name}: holds no whole line of a trace")
+            raise InputError(f"{self.name}: holds no whole line of a trace", hint=_NOTHING_HINT)
 
     def _whole(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         self._number += 1
@@ -337,7 +343,7 @@ class TraceReader:
         """The file's text in pieces of any size."""
         start = stream.read(_READ_BYTES)
         if not start:
-            raise InputError(f"{self.name}: is empty")
+            raise InputError(f"{self.name}: is empty", hint=_NOTHING_HINT)
         if start.startswith(_ZSTD_MAGIC) or _ZSTD_MAGIC.startswith(start):
             yield from self._frames(start, stream)
             return
@@ -485,11 +491,13 @@ def _opened(path: str | Path) -> AbstractContextManager[IO[bytes]]:
     try:
         return Path(path).open("rb")
     except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
+        raise InputError(f"{path}: no such file", hint=_MISSING_HINT) from error
     except IsADirectoryError as error:
-        raise InputError(f"{path}: is a directory, expected a trace file") from error
+        raise InputError(f"{path}: is a directory, expected a trace file", hint=_DIRECTORY_HINT) from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(
+            f"{path}: cannot be read: {error.strerror}", hint="check its owner and permissions"
+        ) from error
 
 
 def _not_a_trace(name: str, reason: str) -> InputError:

@@ -15,7 +15,7 @@ it waits for, and takes one second.
 
 import asyncio
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
@@ -29,6 +29,7 @@ from aitrace.schema import (
     Footer,
     GapCause,
     Header,
+    Line,
     Outcome,
     Prompt,
     ProtocolName,
@@ -42,6 +43,7 @@ from aitrace.schema import (
     Usage,
 )
 from aitrace.units import NS_PER_S
+from aitrace.validate import Finding, TraceRules
 
 _SETTLE_TURNS = 50
 
@@ -396,3 +398,11 @@ def make_call_result(index: int = 0, at_ns: int = 0, **fields: Any) -> CallResul
         usage=Usage(input_tokens=1000, output_tokens=100),
     )
     return replace(result, **fields)
+
+
+def find_problems(lines: Iterable[tuple[int, Line]]) -> Iterator[Finding]:
+    """Everything that is wrong with the numbered lines of a trace, in their order."""
+    rules = TraceRules()
+    for number, line in lines:
+        yield from rules.check(number, line)
+    yield from rules.finish()

@@ -1,10 +1,10 @@
 """Pure: durations, sizes and rates as text, the one place that reads and writes them.
 
-Reading:  `250ms`, `1.5s`, `2m`, `1h`, `90` (seconds); `8192`, `8k` (8000), `2M`; `0.2/s`, `12/min`, `100/h`.
-Not read: `5 parsecs` (unknown unit), `-1s` (below 0), `8kk`, `0.2` as a rate (per what?).
+Reading:  `250ms`, `1.5s`, `2m`, `1h`, `90` (seconds); `0.2/s`, `12/min`, `100/h`.
+Not read: `5 parsecs` (unknown unit), `-1s` (below 0), `0.2` as a rate (per what?).
 
 A duration without a unit is in seconds, wherever it is given; a rate always says per what, since no unit of it is usual.
-Sizes use decimal multiples, as tokens and rates are counted everywhere.
+Sizes are written with decimal multiples, as tokens and rates are counted everywhere.
 """
 
 import re
@@ -19,7 +19,6 @@ NS_PER_H = 60 * NS_PER_MIN
 
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _DURATION = re.compile(_NUMBER + r"\s*(ns|us|ms|s|m|min|h|d)?")
-_SIZE = re.compile(_NUMBER + r"\s*(k|M|G)?")
 _RATE = re.compile(_NUMBER + r"\s*/\s*(s|min|m|h)")
 _NS_OF_UNIT = {
     "ns": 1,
@@ -31,7 +30,6 @@ _NS_OF_UNIT = {
     "h": NS_PER_H,
     "d": 24 * NS_PER_H,
 }
-_MULTIPLE = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
 def ns_from_duration(text: str) -> int:
@@ -44,21 +42,6 @@ def ns_from_duration(text: str) -> int:
     if match is None:
         raise UsageError(f"{text!r} is not a duration, expected a number with ns, us, ms, s, m, h or d")
     return round(float(match[1]) * _NS_OF_UNIT[match[2] or "s"])
-
-
-def count_from_size(text: str) -> int:
-    """The whole number that `8192`, `8k` or `1.5M` stands for.
-
-    Raises:
-        UsageError: If it is not a whole number of 0 or more.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"{text!r} is not a size, expected a number with k, M, G or nothing")
-    count = float(match[1]) * _MULTIPLE.get(match[2], 1)
-    if count != round(count):
-        raise UsageError(f"{text!r} is not a whole number")
-    return round(count)
 
 
 def per_s_from_rate(text: str) -> float:
@@ -101,15 +84,6 @@ def size_from_count(count: float) -> str:
         if abs(count) < limit and text not in ("1000", "-1000"):
             return f"{text} {unit}".rstrip()
     return f"{_three_digits(count / 1_000_000_000)} G"
-
-
-def rate_from_per_s(per_s: float, what: str) -> str:
-    """A rate for people: `12.5 tokens/s`; below one per second it is given per minute or hour."""
-    if per_s >= 1 or per_s == 0:
-        return f"{size_from_count(per_s)} {what}/s"
-    if per_s * 60 >= 1:
-        return f"{_three_digits(per_s * 60)} {what}/min"
-    return f"{_three_digits(per_s * 3600)} {what}/h"
 
 
 def ratio_text(part: float, whole: float) -> str:

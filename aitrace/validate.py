@@ -64,10 +64,15 @@ class _CallFacts(NamedTuple):
     """What later lines need of a call."""
 
     session: int
+    """Session it belongs to."""
     prompt_length: int
+    """Segments of its whole prompt."""
     request_ns: int
+    """Start."""
     end_ns: int | None
+    """End; None if not known."""
     attempt: int
+    """1 for a first try."""
 
 
 class _Ids:
@@ -75,7 +80,9 @@ class _Ids:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
+        """Kind of line, for messages."""
         self.count = 0
+        """Lines seen, whatever their ids."""
         self._next = 0
         self._gaps: list[range] = []
 
@@ -107,9 +114,13 @@ class ReferenceRules:
 
     def __init__(self) -> None:
         self.header: Header | None = None
+        """None before it was seen."""
         self.sessions: dict[int, Session] = {}
+        """Sessions seen so far, by id."""
         self.calls: dict[int, _CallFacts] = {}
+        """Calls seen so far, by id."""
         self.footer: Footer | None = None
+        """None before it was seen."""
         self._session_ids = _Ids("session")
         self._segment_ids = _Ids("segment")
         self._call_ids = _Ids("call")
@@ -378,14 +389,6 @@ class TraceRules:
         if one not in sessions or other not in sessions:
             return True  # reported as a reference
         return sessions[one].root == sessions[other].root
-
-
-def find_problems(lines: Iterable[tuple[int, Line]]) -> Iterator[Finding]:
-    """Everything that is wrong with the numbered lines of a trace, in their order."""
-    rules = TraceRules()
-    for number, line in lines:
-        yield from rules.check(number, line)
-    yield from rules.finish()
 
 
 def _id_problem(message: str | None) -> Iterator[tuple[str, str]]:

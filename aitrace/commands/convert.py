@@ -12,7 +12,7 @@ from typing import Protocol
 import click
 import orjson
 
-from aitrace.errors import UsageError
+from aitrace.errors import InputError, UsageError
 from aitrace.formats.format import FORMAT_NAMES, FormatName, Summary, sniffed_format
 from aitrace.formats.mooncake import DEFAULT_BLOCK_SIZE, MooncakeImporter, header_for, request_from_json
 from aitrace.formats.source import SourceFile
@@ -95,9 +95,15 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
         raise UsageError("--block-size is for mooncake, weka files state theirs")
 
     def convert_to(path: Path) -> Summary:
-        if chosen == "mooncake":
-            return _convert_mooncake(sources, path, block_size or DEFAULT_BLOCK_SIZE, attribution)
-        return _convert_weka(sources, path, attribution)
+        try:
+            if chosen == "mooncake":
+                return _convert_mooncake(sources, path, block_size or DEFAULT_BLOCK_SIZE, attribution)
+            return _convert_weka(sources, path, attribution)
+        except InputError as error:
+            error.hint = (
+                error.hint or "correct the value at this place, or leave its document out of the input"
+            )
+            raise
 
     summary = _through_file(convert_to) if to_stdout else convert_to(output)
     if as_json:

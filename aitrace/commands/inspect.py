@@ -8,7 +8,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from aitrace.errors import EXIT_IN_DOUBT
+from aitrace.errors import EXIT_IN_DOUBT, InputError
 from aitrace.inspection import GapFacts, Inspection, SessionFacts, TreeFacts, inspect_trace
 from aitrace.store import ReadReport, read_trace_reported
 from aitrace.units import duration_from_ns, ratio_text, size_from_count
@@ -39,12 +39,27 @@ def inspect(trace: str, as_json: bool, limit: int) -> None:  # noqa: FBT001 - cl
     read, report = read_trace_reported(trace)
     inspection = inspect_trace(read)
     if as_json:
-        click.echo(orjson.dumps(inspection_json(inspection, report)))
+        click.echo(_json_bytes(inspection_json(inspection, report), trace))
     else:
         _print_tables(inspection, limit or len(inspection.trees))
     if not report.clean_end:
         click.echo(loss_text(trace, report), err=True)
         click.get_current_context().exit(EXIT_IN_DOUBT)
+
+
+def _json_bytes(facts: dict[str, object], trace: str) -> bytes:
+    """The facts as JSON.
+
+    Raises:
+        InputError: Gaps or lengths of the trace add up to more than 64 bits, which is 292 years.
+    """
+    try:
+        return orjson.dumps(facts)
+    except orjson.JSONEncodeError as error:
+        raise InputError(
+            f"{trace}: its times add up to more than 64 bits hold",
+            hint="aitrace inspect without --json shows the sums; the largest gap tells which times are wrong",
+        ) from error
 
 
 def inspection_json(inspection: Inspection, report: ReadReport) -> dict[str, object]:

@@ -59,7 +59,9 @@ class BlockNumbers:
 
     def __init__(self) -> None:
         self.blocks = 0
+        """Block ids taken so far."""
         self.segments = 0
+        """Segment ids taken so far."""
 
     def take_blocks(self, count: int) -> int:
         """The first of the next `count` block ids."""

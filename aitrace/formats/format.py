@@ -6,12 +6,12 @@ from typing import Any, Literal, get_args
 
 from aitrace.errors import InputError, shown
 from aitrace.no_text import WELL_KNOWN_AGENTS, is_finish, is_label, is_model
+from aitrace.schema import MAX_COUNT
 
 FormatName = Literal["weka", "mooncake"]
 FORMAT_NAMES: tuple[FormatName, ...] = get_args(FormatName)
 
 _CUSTOM_AGENT = "custom"
-_MAX_COUNT = 2**40
 _MAX_NS = 2**62
 
 
@@ -74,6 +74,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
+        """By field of `Summary`; a count of 0 may be absent."""
         self._remarks: dict[str, Remark] = {}
 
     def add(self, name: str, amount: int = 1) -> None:
@@ -166,10 +167,8 @@ def whole_number(row: Mapping[str, Any], key: str, place: str) -> int:
     value = row.get(key)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
-        raise InputError(
-            f"{place}: {key!r} is {shown(value)}, expected a whole number from 0 to {_MAX_COUNT}"
-        )
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
+        raise InputError(f"{place}: {key!r} is {shown(value)}, expected a whole number from 0 to {MAX_COUNT}")
     return value
 
 

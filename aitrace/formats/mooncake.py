@@ -141,7 +141,7 @@ def header_for(
         InputError: If there are none.
     """
     if not requests:
-        raise InputError("the input holds no call")
+        raise InputError("the input holds no call", hint="check that the right file was named")
     step_ns = resolution_ns(requests)
     return Header(
         producer=producer,

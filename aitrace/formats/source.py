@@ -14,6 +14,7 @@ from aitrace.errors import InputError
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _GZIP_MAGIC = b"\x1f\x8b"
+_CUT_HINT = "the file may be cut: compare its size with the original, or fetch it again"
 _READ_BYTES = 1 << 16
 
 
@@ -24,6 +25,7 @@ class SourceFile:
         self._path = Path(path)
         self._is_stdin = path == "-"
         self.name = "stdin" if self._is_stdin else path
+        """As errors call it."""
         self._data = sys.stdin.buffer.read() if self._is_stdin else None
         if self._path.is_dir():
             raise InputError(
@@ -41,9 +43,12 @@ class SourceFile:
             with self._open() as raw, _decompressed(raw) as stream:
                 yield from self._parsed(stream)
         except OSError as error:
-            raise InputError(f"{self.name}: cannot be read: {error.strerror or error}") from error
+            raise InputError(
+                f"{self.name}: cannot be read: {error.strerror or error}",
+                hint="check the path, and that the file may be read",
+            ) from error
         except (EOFError, zstandard.ZstdError) as error:
-            raise InputError(f"{self.name}: damaged compression: {error}") from error
+            raise InputError(f"{self.name}: damaged compression: {error}", hint=_CUT_HINT) from error
 
     def _open(self) -> io.BufferedReader:
         if self._data is None:
@@ -53,9 +58,12 @@ class SourceFile:
     def _parsed(self, stream: io.BufferedIOBase) -> Iterator[tuple[str, object]]:
         first = _next_line(stream)
         if not first:
-            raise InputError(f"{self.name}: is empty, expected JSON")
+            raise InputError(f"{self.name}: is empty, expected JSON", hint=_CUT_HINT)
         if not first.lstrip().startswith((b"{", b"[")):
-            raise InputError(f"{self.name}: holds neither a JSON object nor a list, plain, .gz or .zst")
+            raise InputError(
+                f"{self.name}: holds neither a JSON object nor a list, plain, .gz or .zst",
+                hint="convert reads the traces of weka (kv-cache-tester, SemiAnalysis) and Mooncake; unpack archives first",
+            )
         try:
             document: object = orjson.loads(first)
         except orjson.JSONDecodeError:
@@ -83,7 +91,7 @@ class SourceFile:
             number = error.lineno if line is None else line
             raise InputError(
                 f"{self.name}:{number}: damaged JSON at column {error.colno}: {error.msg}",
-                hint="the file may be cut: compare its size with the original, or fetch it again",
+                hint=_CUT_HINT,
             ) from error
 
 

@@ -195,7 +195,9 @@ class _Ordered(TypedDict):
     """The fields of `WekaAgent` that come from its rows."""
 
     calls: tuple[WekaCall, ...]
+    """In order of time."""
     reordered: int
+    """Rows that stood before an earlier one."""
 
 
 def _calls(rows: list[tuple[str, Mapping[str, Any]]]) -> _Ordered:

@@ -105,7 +105,7 @@ class WekaSurvey:
             InputError: If they hold no call.
         """
         if self._first is None or self._calls == 0:
-            raise InputError("the input holds no call")
+            raise InputError("the input holds no call", hint="check that the right file was named")
         return Header(
             producer=producer,
             clock_scope="tree",
@@ -141,11 +141,17 @@ class _AgentState:
     """One agent while its tree is written."""
 
     agent: WekaAgent
+    """What the source says of it."""
     session_id: int | None = None
+    """Its session; None before its first call was written."""
     previous: HeldPrompt | None = None
+    """Prompt of its latest call; None before the first."""
     previous_source: WekaCall | None = None
+    """The same call in the source; None before the first."""
     windows: int = 0
+    """Window of its latest call."""
     window_of_call: dict[int, int]
+    """Window of each of its calls, by id in the trace."""
 
 
 class WekaImporter:

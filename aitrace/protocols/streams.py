@@ -9,10 +9,12 @@ import orjson
 
 from aitrace.protocols.bodies import error_message
 from aitrace.protocols.protocol import TokenKind
-from aitrace.schema import Usage
+from aitrace.schema import MAX_COUNT, Usage
 from aitrace.sse import SseEvent
 
 DONE = b"[DONE]"
+# Anthropic's three counters are added up.
+_MAX_REPORTED = MAX_COUNT // 4
 _COUNTERS = tuple(field.name for field in fields(Usage))
 
 
@@ -115,12 +117,15 @@ def shaped_index(owner: Mapping[str, Any], name: str) -> int:
 
 
 def count(owner: Any, *names: str) -> int | None:
-    """The first of these counters that the object reports as a number of at least 0; None if none is."""
+    """The first of these counters that the object reports as a number of at least 0; None if none is.
+
+    More than a trace can hold once a protocol's counters are added up is no number of tokens.
+    """
     if not isinstance(owner, dict):
         return None
     for name in names:
         value = owner.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_REPORTED:
             return value
     return None
 

@@ -156,6 +156,7 @@ def test_bad_input_gives_the_place_and_leaves_nothing_behind(tmp_path, data, pla
     result = convert(tmp_path, data)
     assert result.exit_code == 3
     assert re.search(f"^Error: .*{place}", result.stderr)
+    assert "\nHint: " in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.json"]
 
 

@@ -297,7 +297,14 @@ def test_the_json_summary_is_all_of_stdout(tmp_path):
             "--json",
         )
     facts = orjson.loads(result.stdout)
-    assert facts["calls"] == {"planned": 2, "complete": 2, "failed": {}, "stopped": 0, "unsent": {}, "missing": 0}
+    assert facts["calls"] == {
+        "planned": 2,
+        "complete": 2,
+        "failed": {},
+        "stopped": 0,
+        "unsent": {},
+        "missing": 0,
+    }
     assert facts["cache"]["cached_ratio"] > 0
     assert f"next      aitrace report {tmp_path / 'run'}" in result.stderr
 

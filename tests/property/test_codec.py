@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from aitrace.codec import KINDS, decode_line, decode_record, encode_line, encode_record
 from aitrace.errors import InputError
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
-from aitrace.schema import Segment
+from aitrace.schema import MAX_COUNT, Segment, Usage
 from aitrace.store import TraceReader, read_trace, write_trace
-from aitrace.testing import TraceBuilder
-from aitrace.validate import find_problems
+from aitrace.testing import TraceBuilder, find_problems
 
-INTEGERS = st.integers(-(2**62), 2**62)
+# Differences of two of them have 64 bits too.
+INTEGERS = st.integers(-(2**62) + 1, 2**62)
+COUNTS = st.integers(-MAX_COUNT, MAX_COUNT)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 JSON = st.recursive(
     st.none() | st.booleans() | INTEGERS | TEXTS,
@@ -64,6 +65,10 @@ def instances(cls):
         for field in dataclasses.fields(cls)
         if field.name not in ("extra", "version")
     }
+    if cls is Segment:
+        fields["size"] = COUNTS
+    if cls is Usage:
+        fields = {name: st.none() | COUNTS for name in fields}
     if "extra" in hints:
         fields["extra"] = st.dictionaries(UNKNOWN_NAMES, JSON, max_size=2)
     return st.builds(cls, **fields)

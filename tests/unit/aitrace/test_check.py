@@ -100,6 +100,55 @@ def test_what_is_no_trace_is_bad_input(tmp_path, data, message):
     assert result.stdout == ""
 
 
+def refused(tmp_path, segment_fields, call_fields, *command):
+    """Exit code, text of the error and exception of a command on a trace of which every line has these fields."""
+    changes = {"segment": segment_fields, "call": call_fields}
+    rows = [orjson.loads(row) for row in ROWS]
+    path = tmp_path / "x.aitrace"
+    path.write_bytes(b"".join(orjson.dumps({**row, **changes.get(row["kind"], {})}) + b"\n" for row in rows))
+    result = CliRunner().invoke(main, [command[0], str(path), *command[1:]])
+    return result.exit_code, result.stdout + result.stderr, type(result.exception)
+
+
+@pytest.mark.parametrize("command", [("check",), ("inspect", "--json"), ("inspect",), ("plan", "--json")])
+@pytest.mark.parametrize(
+    ("segment_fields", "call_fields", "message"),
+    [
+        ({"size": 2**63}, {}, f"segment.size: expected an integer up to {2**40}, got {2**63}"),
+        ({"size": 2**40 + 1}, {}, f"segment.size: expected an integer up to {2**40}, got {2**40 + 1}"),
+        ({}, {"turn": 2**63}, f"call.turn: expected an integer of 64 bits, got {2**63}"),
+        (
+            {},
+            {"usage": {"input_tokens": 2**62}},
+            f"call.usage.input_tokens: expected an integer up to {2**40}, got {2**62}",
+        ),
+        (
+            {},
+            {"events": {"at_ns": [2**62, 2**62], "size_bytes": [1, 1]}},
+            "call.events.at_ns: expected differences that add up to integers of 64 bits",
+        ),
+    ],
+)
+def test_numbers_that_could_not_be_written_back_or_added_up_are_bad_input(
+    tmp_path, segment_fields, call_fields, message, command
+):
+    code, said, exception = refused(tmp_path, segment_fields, call_fields, *command)
+    assert (code, exception) == (3, SystemExit)
+    assert message in said
+
+
+def test_gaps_that_add_up_to_more_than_64_bits_are_told_in_one_sentence(tmp_path):
+    after = [{"call": 0, "relation": "sequence", "gap_ns": 2**63 - 1}]
+    rows = [orjson.loads(row) for row in ROWS]
+    for row in rows:
+        if row["kind"] == "call" and row["id"] > 0:
+            row["after"] = after
+    (tmp_path / "x.aitrace").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    result = CliRunner().invoke(main, ["inspect", "--json", str(tmp_path / "x.aitrace")])
+    assert result.exit_code == 3
+    assert "x.aitrace: its times add up to more than 64 bits hold\nHint: " in result.stderr
+
+
 def test_text_is_found(tmp_path):
     builder = TraceBuilder(privacy="content")
     builder.call(builder.session(agent="acme payroll"), [builder.segment(64, text="fix the bug")])

@@ -311,3 +311,37 @@ def test_every_field_and_word_is_in_the_documents(module):
     }
     assert len(classes) >= 5
     assert {field.name for cls in classes for field in fields(cls)} | words <= named
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, -(2**63)])
+def test_integers_have_64_bits_with_a_sign(number):
+    """JSON libraries also read what only an unsigned integer can hold; every place of an integer is bounded."""
+    lines = [
+        (f'{{"kind":"call","id":{number},"session":0,"prompt":{{}},"times":{{"request_ns":0}}}}', "call.id"),
+        (
+            f'{{"kind":"call","id":0,"session":0,"prompt":{{"add":[0,{number}]}},"times":{{"request_ns":0}}}}',
+            "call.prompt.add.1",
+        ),
+        (
+            f'{{"kind":"segment","id":0,"role":"user","type":"text","size":1,"blocks":[{number},1]}}',
+            "segment.blocks",
+        ),
+        (
+            f'{{"kind":"footer","sessions":0,"segments":0,"calls":0,"blocks":0,"notes":{{"a":{number}}}}}',
+            "footer.notes.a",
+        ),
+    ]
+    for text, place in lines:
+        if number == -(2**63):
+            decode_line(text.encode(), place="x:1")
+            continue
+        with pytest.raises(InputError, match=rf"^x:1: {re.escape(place)}: expected .*64 bits, got"):
+            decode_line(text.encode(), place="x:1")
+
+
+def test_integers_of_run_records_have_64_bits_too():
+    data = encode_record(results.Scrape(at_ns=0, url="u", values={})).replace(
+        b'"at_ns":0', b'"at_ns":%d' % 2**63
+    )
+    with pytest.raises(InputError, match=rf"^x:1: at_ns: expected an integer of 64 bits, got {2**63}$"):
+        decode_record(results.Scrape, data, place="x:1")

@@ -3,9 +3,7 @@ import pytest
 from aitrace.errors import EndpointError, InputError, UsageError, shown
 
 
-@pytest.mark.parametrize(
-    ("kind", "code"), [(UsageError, 2), (InputError, 3), (EndpointError, 4)]
-)
+@pytest.mark.parametrize(("kind", "code"), [(UsageError, 2), (InputError, 3), (EndpointError, 4)])
 def test_each_kind_of_error_has_the_exit_code_that_the_readme_lists(kind, code):
     assert kind("what is wrong").exit_code == code
 

@@ -351,20 +351,22 @@ def test_a_body_is_whole_broken_off_or_malformed(body, end, error, text):
     assert (seen.error, seen.error_text) == (error, text)
 
 
-# WebSocket messages
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("x" * 194, "x" * 194 + " (503)"),
+        ("x" * 195, "x" * 194 + " (503)"),
+        ("x" * 5000, "x" * 194 + " (503)"),
+    ],
+)
+def test_the_code_of_an_error_in_a_stream_outlasts_the_cut_of_its_message(message, expected):
+    event = data({"error": {"message": message, "code": 503}})
+    assert observe("chat", [(20, event)]).error_text == expected
 
 
-def test_messages_of_a_websocket_are_events():
-    messages = [chunk.removeprefix(b"data: ").strip() for _, chunk in RESPONSES[1:]]
-    observer = ResponseObserver(PROTOCOLS["responses"], streamed=True, keep_timeline=True)
-    for at_ns, message in enumerate(messages, start=20):
-        assert not observer.is_complete
-        observer.on_message(message, at_ns)
-    assert observer.is_complete
-    seen = observer.on_end(50)
-    firsts = (seen.first_byte_ns, seen.first_event_ns, seen.first_token_ns, seen.first_visible_ns)
-    assert (seen.error, seen.status, firsts) == (None, None, (20, 20, 21, 22))
-    assert seen.response_bytes == sum(map(len, messages)) == sum(seen.timeline.size_bytes)
+def test_the_text_of_an_error_without_a_code_is_cut_at_200_characters():
+    body = orjson.dumps({"error": {"message": "x" * 300}})
+    assert observe("chat", [(20, body)], status=500, headers=JSON).error_text == "x" * 200
 
 
 # Retry-After

@@ -137,20 +137,28 @@ def test_an_incomplete_directory_is_told(run_dir):
 
 
 @pytest.mark.parametrize(
-    ("content", "message", "has_hint"),
+    ("content", "message", "hint"),
     [
-        ({}, "run.json: header: expected an object, got None", False),
-        ({"header": {}}, "run.json: header.version: expected 1, got None", False),
-        ({"header": {"version": 2}}, "run.json: header.version: expected 1, got 2", True),
-        ({"header": {"version": 1}}, "run.json: header: producer: missing", False),
+        ({}, "run.json: header: expected an object, got None", "again"),
+        ({"header": {}}, "run.json: header.version: expected 1, got None", "again"),
+        ({"header": {"version": 2}}, "run.json: header.version: expected 1, got 2", "use a newer aitrace"),
+        ({"header": {"version": 1}}, "run.json: header: producer: missing", "again"),
     ],
 )
-def test_a_wrong_header_is_told(run_dir, content, message, has_hint):
+def test_a_wrong_header_is_told(run_dir, content, message, hint):
     (run_dir / "run.json").write_bytes(orjson.dumps(content))
     with pytest.raises(InputError) as error:
         read_run(run_dir)
     assert str(error.value).endswith(message)
-    assert has_hint == (error.value.hint is not None)
+    assert hint in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["calls.jsonl", "scrapes.jsonl"])
+def test_a_damaged_line_is_told_with_what_to_do(run_dir, name):
+    (run_dir / name).write_bytes(b"{}\n" + (run_dir / name).read_bytes())
+    with pytest.raises(InputError, match=rf"{name}:1: \w+: missing$") as error:
+        read_run(run_dir)
+    assert "remove this line" in error.value.hint
 
 
 def test_a_wrong_end_is_told(run_dir):

@@ -23,8 +23,7 @@ from aitrace.store import (
     read_trace_reported,
     write_trace,
 )
-from aitrace.testing import make_call, make_segment, make_trace
-from aitrace.validate import find_problems
+from aitrace.testing import find_problems, make_call, make_segment, make_trace
 
 TRACE = make_trace(2, 3)
 
@@ -244,6 +243,7 @@ def test_what_is_no_trace_is_told_in_one_sentence(data, message, path):
     with pytest.raises(InputError) as error:
         read_trace(written(path, data))
     assert f"{path}: {message}" == str(error.value)
+    assert error.value.hint
     if message.startswith("not"):
         assert f"aitrace convert {path} -o NEW.aitrace reads the formats of other tools" == error.value.hint
 

@@ -46,6 +46,11 @@ def test_a_counter_that_is_no_count_is_not_reported(value):
     assert count({"n": value}, "n") is None
 
 
+def test_a_counter_beyond_what_a_trace_can_hold_is_not_reported():
+    assert count({"n": 2**38}, "n") == 2**38
+    assert count({"n": 2**38 + 1}, "n") is None
+
+
 def test_the_first_counter_that_is_reported_counts():
     assert count({"a": None, "b": 0, "c": 3}, "a", "b", "c") == 0
     assert count(None, "a") is None

@@ -7,13 +7,13 @@ from aitrace.schema import CallTimes, Dependency, Outcome, Prompt, Usage
 from aitrace.testing import (
     ManualClock,
     TraceBuilder,
+    find_problems,
     make_call_result,
     make_run_end,
     make_run_header,
     make_trace,
 )
 from aitrace.units import NS_PER_S
-from aitrace.validate import find_problems
 
 
 def problems(trace):

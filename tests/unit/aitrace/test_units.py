@@ -2,11 +2,9 @@ import pytest
 
 from aitrace.errors import UsageError
 from aitrace.units import (
-    count_from_size,
     duration_from_ns,
     ns_from_duration,
     per_s_from_rate,
-    rate_from_per_s,
     ratio_text,
     size_from_count,
 )
@@ -36,19 +34,6 @@ def test_what_is_no_duration_is_refused_with_the_text(text):
     with pytest.raises(UsageError, match="is not a duration") as caught:
         ns_from_duration(text)
     assert repr(text) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "count"), [("8192", 8192), ("8k", 8000), ("1.5M", 1_500_000), ("2G", 2_000_000_000), ("0", 0)]
-)
-def test_sizes_are_read_with_decimal_multiples(text, count):
-    assert count_from_size(text) == count
-
-
-@pytest.mark.parametrize("text", ["", "-1", "8kk", "8K", "k", "1.5", "0.0001k"])
-def test_what_is_no_whole_size_is_refused(text):
-    with pytest.raises(UsageError, match="is not a"):
-        count_from_size(text)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +87,6 @@ def test_durations_are_written_to_three_digits(ns, text):
 )
 def test_sizes_are_written_to_three_digits(count, text):
     assert size_from_count(count) == text
-
-
-@pytest.mark.parametrize(
-    ("per_s", "text"),
-    [(12.5, "12.5 calls/s"), (0, "0 calls/s"), (0.2, "12 calls/min"), (0.001, "3.6 calls/h")],
-)
-def test_rates_are_written_per_the_unit_that_gives_at_least_one(per_s, text):
-    assert rate_from_per_s(per_s, "calls") == text
 
 
 def test_a_ratio_of_nothing_is_a_dash():

@@ -16,9 +16,9 @@ from aitrace.schema import (
     ToolCall,
     Usage,
 )
-from aitrace.testing import TraceBuilder, make_call, make_segment, make_trace
+from aitrace.testing import TraceBuilder, find_problems, make_call, make_segment, make_trace
 from aitrace.units import NS_PER_S
-from aitrace.validate import ReferenceRules, TraceRules, find_problems
+from aitrace.validate import ReferenceRules, TraceRules
 
 HEADER = Header(producer="aitrace 0", unit="tokens", block_size=64)
 ROOT = Session(id=0, root=0)
