@@ -51,7 +51,12 @@ _OPTIONS = (
         "if there is no unit. Repeatable.",
     ),
     click.option(
-        "--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of random arrivals."
+        "--seed",
+        type=click.IntRange(min=0, max=(1 << 63) - 1),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Seed of random arrivals.",
     ),
     click.option(
         "--share-system",

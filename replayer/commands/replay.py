@@ -87,7 +87,7 @@ class _Order:
 @load_options
 @click.option(
     "--text-seed",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=(1 << 63) - 1),
     metavar="N",
     help="Seed of generated text; the same one makes an endpoint's cache know the prompts of an earlier run. "
     "[default: another one for each run, kept in run.json]",

@@ -257,6 +257,12 @@ def test_wrong_use_is_told_before_anything_is_sent(tmp_path, options, word):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("option", ["--seed", "--text-seed"])
+def test_a_seed_that_no_run_could_keep_is_refused(tmp_path, option):
+    result = replay(tmp_path, "http://127.0.0.1:1", option, str(1 << 63))
+    assert (result.exit_code, option in result.stderr) == (2, True)
+
+
 def test_a_trace_from_stdin_is_refused(tmp_path):
     arguments = ["replay", "-", "--url", "http://h", "--protocol", "chat", "-o", str(tmp_path / "run")]
     result = CliRunner().invoke(main, arguments)
