@@ -22,7 +22,7 @@ types: $(VENV)/installed
 	$(BIN)/mypy
 
 unit: $(VENV)/installed
-	$(BIN)/pytest -n auto -m "not alone"
+	$(BIN)/pytest -n auto --dist loadgroup -m "not alone"
 
 # Tests that compare clocks of two processes: nothing else may run beside them.
 alone: $(VENV)/installed

@@ -18,6 +18,8 @@ from aitrace.runstore import read_run
 
 ROOT = Path(__file__).parent.parent.parent
 WEKA = sorted((ROOT / "tests" / "data" / "weka").glob("*.zst"))
+# The whole set is played once, which takes over three minutes, most of them waiting for gaps.
+ONE_WORKER = pytest.mark.xdist_group("whole_set")
 AITRACE = [sys.executable, "-m", "aitrace"]
 FAST = [
     "--prefill-rate",
@@ -83,6 +85,7 @@ def whole_set(tmp_path_factory):
     return read_run(run), orjson.loads(report.stdout), engine_log(log)
 
 
+@ONE_WORKER
 def test_every_call_of_the_set_is_played(whole_set):
     run, _, log = whole_set
     calls, prompt_tokens, answer_tokens = tokens_in_files()
@@ -91,6 +94,7 @@ def test_every_call_of_the_set_is_played(whole_set):
     assert sum(call.usage.output_tokens for call in run.calls) == answer_tokens
 
 
+@ONE_WORKER
 def test_prompts_arrive_within_half_a_percent_of_their_recorded_size(whole_set):
     run, _, log = whole_set
     planned = np.array([call.prompt_tokens for call in run.calls])
@@ -99,6 +103,7 @@ def test_prompts_arrive_within_half_a_percent_of_their_recorded_size(whole_set):
     assert np.max(np.abs(arrived - planned) / planned) < 0.05
 
 
+@ONE_WORKER
 def test_reported_hit_rate_is_within_a_point_of_the_unlimited_cache_bound(whole_set):
     _, report, _ = whole_set
     reported, bound = (report["numbers"][name] for name in ("cache_reported_ratio", "cache_bound_ratio"))
@@ -106,6 +111,7 @@ def test_reported_hit_rate_is_within_a_point_of_the_unlimited_cache_bound(whole_
     assert abs(reported - bound) < 0.01
 
 
+@ONE_WORKER
 def test_reported_hits_equal_the_engines_log_and_counters_exactly(whole_set):
     _, report, log = whole_set
     numbers = report["numbers"]
