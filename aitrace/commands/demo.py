@@ -102,7 +102,10 @@ def _prepare(output: Path, *, replace: bool) -> None:
 def _engine(log: Path) -> Iterator[str]:
     """Base URL of a built-in engine that runs as long as the context."""
     command = [*_program(), "engine", "--port", "0", "--log", str(log), *ENGINE]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    # In a session of its own, so that a Ctrl-C at the terminal does not take the engine from under the replay.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as process:
         try:
             assert process.stdout is not None  # noqa: S101 - it is a pipe, for the type checker
             ready = process.stdout.readline()
@@ -116,7 +119,12 @@ def _engine(log: Path) -> Iterator[str]:
 
 
 def _aitrace(*arguments: str) -> int:
-    return subprocess.run([*_program(), *arguments], check=False).returncode
+    """Exit code of another command; a Ctrl-C while it runs is for it alone, and ends a replay with what it has."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        return subprocess.run([*_program(), *arguments], check=False).returncode
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _program() -> list[str]:

@@ -1,5 +1,11 @@
 """`aitrace demo`: one command leaves a run and a page, and nothing where it cannot begin."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import orjson
 import pytest
 from click.testing import CliRunner
@@ -50,3 +56,26 @@ def test_what_no_demo_wrote_is_never_replaced(small, tmp_path, options):
     result = demo(small, "-o", tmp_path / "out", *options)
     assert (result.exit_code, "'precious.txt'" in result.stderr) == (2, True)
     assert (tmp_path / "out" / "precious.txt").read_text() == "mine"
+
+
+def test_ctrl_c_ends_the_replay_and_the_page_tells_of_what_ran(tmp_path):
+    builder = TraceBuilder()
+    session = builder.session()
+    for _ in range(30):
+        builder.call(session, [builder.segment(100)], output_tokens=5)
+    trace, out = tmp_path / "long.aitrace", tmp_path / "out"
+    write_trace(trace, builder.trace())
+    command = [sys.executable, "-m", "aitrace", "demo", str(trace), "-o", str(out), "--time-scale", "1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not (out / "run" / "calls.jsonl").is_file():
+            time.sleep(0.1)
+        time.sleep(1)
+        # As a terminal does: to the whole foreground group.
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, _ = process.communicate(timeout=30)
+    assert (process.returncode, b"report: " in stdout) == (1, True)
+    assert read_run(out / "run").end.interrupted
+    assert (out / "report.html").is_file()
