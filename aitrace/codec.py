@@ -19,13 +19,14 @@ import orjson
 
 from aitrace.errors import InputError, shown
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
-from aitrace.schema import MAX_COUNT, Call, Events, Footer, Header, Line, Segment, Session, Usage
+from aitrace.schema import MAX_COUNT, Call, Events, Footer, Header, Line, Segment, Session, Update, Usage
 
 KINDS: dict[str, type[Line]] = {
     "header": Header,
     "session": Session,
     "segment": Segment,
     "call": Call,
+    "update": Update,
     "footer": Footer,
 }
 """What the `kind` of a line may be, and what the line then is."""

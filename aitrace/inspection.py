@@ -131,11 +131,23 @@ class Inspection:
     calls_by_class: dict[str, int]
     """Calls by what they are for."""
     calls_by_error: dict[str, int]
-    """Calls that did not end with a complete answer, by kind of error."""
+    """Calls that did not end with a complete answer, by kind of error; `unrecorded` are those whose end is not known."""
+    retries: int
+    """Calls that repeat an earlier attempt."""
+    calls_with_unseen_start: int
+    """Calls of whose prompt the beginning was not seen."""
+    calls_by_transport: dict[str, int]
+    """Calls by what carried them; calls of which that is not known are left out."""
+    compressed_answers: dict[str, int]
+    """Calls by the content-encoding of their response; those without one are left out."""
     models: dict[str, int]
     """Calls by model; calls without one are left out."""
     sessions: int
     """Sessions."""
+    sessions_by_harness: dict[str, int]
+    """Sessions by harness, with its version where that is known; sessions of an unknown one are left out."""
+    sessions_by_evidence: dict[str, int]
+    """Sessions by the rules that told whose calls they are; one session may have several."""
     segments: int
     """Segments stored."""
     blocks: int
@@ -173,8 +185,14 @@ def inspect_trace(trace: Trace) -> Inspection:
         calls=len(trace.calls),
         calls_by_class=_counts(call.call_class for call in trace.calls),
         calls_by_error=_counts(call.outcome.error for call in trace.calls),
+        retries=sum(call.retry_of is not None for call in trace.calls),
+        calls_with_unseen_start=sum(call.prompt.unseen_start for call in trace.calls),
+        calls_by_transport=_counts(call.wire.transport for call in trace.calls if call.wire),
+        compressed_answers=_counts(call.wire.response_encoding for call in trace.calls if call.wire),
         models=_counts(call.model for call in trace.calls),
         sessions=len(trace.sessions),
+        sessions_by_harness=_counts(map(_harness, trace.sessions)),
+        sessions_by_evidence=_counts(rule for session in trace.sessions for rule in session.evidence),
         segments=len(trace.segments),
         blocks=max(
             (first + count for segment in trace.segments for first, count in segment.blocks), default=0
@@ -189,6 +207,12 @@ def inspect_trace(trace: Trace) -> Inspection:
         trees=_trees(trace, prompt_sizes),
         dropped_calls=None if footer is None else footer.dropped_calls,
     )
+
+
+def _harness(session: Session) -> str | None:
+    if session.harness is None or session.harness_version is None:
+        return session.harness
+    return f"{session.harness} {session.harness_version}"
 
 
 def _counts(values: Iterable[str | None]) -> dict[str, int]:
@@ -283,6 +307,8 @@ def sharing_of(trace: Trace, prompt_units: int) -> Sharing:
     """
     prefixes = _Prefixes()
     local = trace.header.block_scope == "tree"
+    # Where a prompt whose start was not seen begins, nobody else's does: what came before it may differ.
+    unseen: dict[int, int] = {}
     # Nodes at the ends of each call's segments, for the prompts that keep them.
     ends: list[tuple[int, ...]] = []
     counts = dict.fromkeys(("session", "tree", "trace", "new"), 0)
@@ -297,7 +323,11 @@ def sharing_of(trace: Trace, prompt_units: int) -> Sharing:
             nodes = list(ends[base.id][: call.prompt.keep])
             counts["session"] += sum(trace.segments[i].size for i in ids[: len(nodes)])
         # Equal ids of two trees say nothing where they are local: each tree then has an empty prefix of its own.
-        node = nodes[-1] if nodes else -1 - root if local else 0
+        start = -1 - root if local else 0
+        if call.prompt.unseen_start:
+            kept_from = base.id if base is not None and call.prompt.keep else call.id
+            start = unseen[call.id] = unseen.get(kept_from, -1 - len(trace.sessions) - call.id)
+        node = nodes[-1] if nodes else start
         for segment_id in ids[len(nodes) :]:
             for block, size in zip(_blocks(trace.segments[segment_id]), sizes[segment_id], strict=True):
                 node, known = prefixes.step(node, block)

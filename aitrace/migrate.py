@@ -13,8 +13,18 @@ from aitrace.schema import FORMAT_VERSION
 Step = Callable[[dict[str, Any]], dict[str, Any]]
 """Fields of a line (its `kind` included) in one version to those in the next."""
 
-STEPS: Mapping[int, Step] = {}
-"""By the version that the step reads; version 1 is the first, so there is none yet."""
+
+def _step_1(fields: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 to 2: as they are.
+
+    Version 2 only adds: lines of a kind that no file of version 1 has, and fields whose defaults say what was true of
+    every trace before (not taken from the wire, prompts seen from their start, evidence not told).
+    """
+    return fields
+
+
+STEPS: Mapping[int, Step] = {1: _step_1}
+"""By the version that the step reads."""
 
 
 def version_from_header(fields: Mapping[str, Any], *, place: str, current: int = FORMAT_VERSION) -> int:

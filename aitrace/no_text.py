@@ -12,7 +12,7 @@ not a hiding place. Numbers are not looked at.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 import orjson
@@ -23,17 +23,21 @@ from aitrace.formats.unknowns import is_unknown_sentence
 from aitrace.schema import (
     BlockScope,
     CallClass,
+    CaptureMode,
     ClockScope,
     EndedBy,
     ErrorKind,
     GapCause,
+    Privacy,
     ProtocolName,
     Relation,
     Role,
     SegmentType,
+    Transport,
     Trigger,
     Unit,
 )
+from aitrace.updates import UPDATED
 from aitrace.validate import Finding
 
 
@@ -143,10 +147,6 @@ def _walk_object(path: str, pattern: str, fields: Mapping[str, Any]) -> Iterator
         yield from _walk(f"{path}.{name}", inner, value)
 
 
-def _one_of(hint: Any) -> _Check:
-    return frozenset(get_args(hint)).__contains__
-
-
 def _matches(expression: str) -> _Check:
     pattern = re.compile(expression)
     return lambda text: pattern.fullmatch(text) is not None
@@ -154,7 +154,10 @@ def _matches(expression: str) -> _Check:
 
 _is_hash = _matches(r"[0-9a-f]{8,64}")
 _is_count_name = _matches(r"(?=.{1,48}$)[a-z][a-z0-9]*(_[a-z0-9]+){0,6}")
-_is_rule_name = _matches(r"(?=.{1,64}$)[a-z0-9]+([._:/@-][a-z0-9]+){0,7}")
+is_rule_name = _matches(r"(?=.{1,64}$)[a-z0-9]+([._:/@-][a-z0-9]+){0,7}")
+is_harness_version = _matches(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}([.+-]?[a-z]{1,8}([.-]?[0-9]{1,14})?)?")
+"""`2.1.332`, `0.46.0-alpha.3`: digits and dots, at most one short word behind them."""
+is_encoding = _matches(r"(gzip|br|deflate|zstd|identity)(, ?(gzip|br|deflate|zstd|identity)){0,3}")
 is_label = _matches(
     r"[a-z]{1,16}_[0-9]{1,9}(_s[0-9]{1,4})?|[0-9a-f]{8,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
@@ -180,42 +183,66 @@ def _is_agent(text: str) -> bool:
     return text in WELL_KNOWN_AGENTS or _is_hash(text)
 
 
-_STRINGS: dict[str, _Check] = {
+_CLOSED: dict[str, frozenset[str]] = {
+    "header.clock_scope": frozenset(get_args(ClockScope)),
+    "header.unit": frozenset(get_args(Unit)),
+    "header.block_scope": frozenset(get_args(BlockScope)),
+    "header.privacy": frozenset(get_args(Privacy)),
+    "header.capture": frozenset(get_args(CaptureMode)),
+    "segment.role": frozenset(get_args(Role)),
+    "segment.type": frozenset(get_args(SegmentType)),
+    "call.class": frozenset(get_args(CallClass)),
+    "call.protocol": frozenset(get_args(ProtocolName)),
+    "call.outcome.error": frozenset(get_args(ErrorKind)),
+    "call.outcome.ended_by": frozenset(get_args(EndedBy)),
+    "call.after.*.relation": frozenset(get_args(Relation)),
+    "call.after.*.trigger": frozenset(get_args(Trigger)),
+    "call.after.*.cause": frozenset(get_args(GapCause)),
+    "call.wire.transport": frozenset(get_args(Transport)),
+}
+"""Strings that are one word of a set."""
+
+_STRINGS_BUT_UPDATES: dict[str, _Check] = {
+    **{path: words.__contains__ for path, words in _CLOSED.items()},
     "header.producer": _matches(r"[a-z][a-z0-9._-]{0,31}( v?[0-9][A-Za-z0-9.+-]{0,31})?( [a-z]{1,16})?"),
-    "header.clock_scope": _one_of(ClockScope),
-    "header.unit": _one_of(Unit),
-    "header.block_scope": _one_of(BlockScope),
-    "header.privacy": {"hash", "content"}.__contains__,
     "header.source": _matches(r"[a-z][a-z0-9_.-]{0,31}"),
     "header.attribution": is_attribution,
-    "header.normalised.*": _is_rule_name,
+    "header.normalised.*": is_rule_name,
     "header.unknown.*": is_unknown_sentence,
     "session.harness": _matches(r"[a-z]{1,16}(-[a-z]{1,16}){0,2}"),
+    "session.harness_version": is_harness_version,
+    "session.evidence.*": is_rule_name,
     "session.agent": _is_agent,
     "session.label": is_label,
-    "segment.role": _one_of(Role),
-    "segment.type": _one_of(SegmentType),
-    "call.class": _one_of(CallClass),
-    "call.protocol": _one_of(ProtocolName),
     "call.model": is_model,
     "call.tool_calls.*.name": _is_tool,
-    "call.outcome.error": _one_of(ErrorKind),
     "call.outcome.finish": is_finish,
-    "call.outcome.ended_by": _one_of(EndedBy),
-    "call.after.*.relation": _one_of(Relation),
-    "call.after.*.trigger": _one_of(Trigger),
-    "call.after.*.cause": _one_of(GapCause),
+    "call.wire.request_encoding": is_encoding,
+    "call.wire.response_encoding": is_encoding,
+}
+
+
+def _of_updates(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Paths below fields of a call that an update may replace, with what they are in an update."""
+    for path in paths:
+        kind, _, inner = path.partition(".")
+        if kind == "call" and inner.split(".")[0] in UPDATED:
+            yield path, f"update.{inner}"
+
+
+_STRINGS = _STRINGS_BUT_UPDATES | {
+    new: _STRINGS_BUT_UPDATES[path] for path, new in _of_updates(_STRINGS_BUT_UPDATES)
 }
 """Strings that a trace without text may hold, and what each must be."""
 
-_PATHS = frozenset(_STRINGS) | _words(
+_PATHS_BUT_UPDATES = frozenset(_STRINGS_BUT_UPDATES) | _words(
     """
     header.version header.created_unix_ns header.clock_unix_ns header.clock_resolution_ns header.block_size
     header.normalised header.unknown
-    session.id session.parent session.root
+    session.id session.parent session.root session.evidence
     segment.id segment.size segment.blocks
     call.id call.session call.turn call.window call.prompt call.prompt.base call.prompt.keep call.prompt.add
-    call.max_output_tokens call.streamed
+    call.prompt.unseen_start call.max_output_tokens call.streamed
     call.usage call.usage.input_tokens call.usage.cache_read_tokens call.usage.cache_write_5m_tokens
     call.usage.cache_write_1h_tokens call.usage.output_tokens call.usage.reasoning_tokens
     call.tool_calls call.tool_calls.*.end_ns call.tool_calls.*.duration_ns call.tool_results
@@ -225,15 +252,27 @@ _PATHS = frozenset(_STRINGS) | _words(
     call.times.end_ns
     call.events call.events.at_ns call.events.size_bytes
     call.after call.after.*.call call.after.*.gap_ns
+    call.wire call.wire.connection call.wire.connect_ns call.wire.request_bytes call.wire.response_bytes
+    update.call
     footer.sessions footer.segments footer.calls footer.blocks footer.dropped_calls footer.notes footer.notes.*
     """
 )
+
+_PATHS = _PATHS_BUT_UPDATES | {new for _, new in _of_updates(_PATHS_BUT_UPDATES)}
 """Fields that it may have at all; `segment.text` is not among them."""
 
-_LISTS = _words(
+_LISTS_BUT_UPDATES = _words(
     """
-    header.normalised header.unknown segment.blocks call.prompt.add call.tool_calls call.events.at_ns
-    call.events.size_bytes call.after
+    header.normalised header.unknown session.evidence segment.blocks call.prompt.add call.tool_calls
+    call.events.at_ns call.events.size_bytes call.after
     """
 )
+_LISTS = _LISTS_BUT_UPDATES | {new for _, new in _of_updates(_LISTS_BUT_UPDATES)}
 """Fields that are lists."""
+
+FORMAT_WORDS = (
+    frozenset().union(*_CLOSED.values(), *(path.split(".") for path in _PATHS))
+    | WELL_KNOWN_TOOLS
+    | WELL_KNOWN_AGENTS
+)
+"""Names of fields and words of closed sets: what a trace says whatever was recorded."""

@@ -8,7 +8,7 @@ referred to, then a footer. All times are ns offsets on the clock that the heade
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_COUNT = 2**40
 """Most units of one segment and most tokens of one call, so that sums over a trace fit into 64 bits."""
 
@@ -16,6 +16,8 @@ Unit = Literal["bytes", "tokens"]
 Privacy = Literal["hash", "content"]
 ClockScope = Literal["trace", "tree"]
 BlockScope = Literal["trace", "tree"]
+CaptureMode = Literal["forward", "reverse"]
+Transport = Literal["http/1.1", "h2", "websocket"]
 ProtocolName = Literal["anthropic", "responses", "chat"]
 Role = Literal["system", "user", "assistant", "tool"]
 SegmentType = Literal[
@@ -34,6 +36,7 @@ ErrorKind = Literal[
     "error_event",  # an error inside a stream that had begun
     "malformed",  # the answer is not of this protocol
     "client_abort",  # the client went away, or a replay was stopped
+    "unrecorded",  # how it ended is not known: the recorder stopped before, or had to drop what it saw
 ]
 EndedBy = Literal["server", "client", "recorder"]
 
@@ -65,6 +68,10 @@ class Header:
     """`hash`: the file holds no text; `content`: segments carry theirs."""
     source: str | None = None
     """Name of the format or harness the trace comes from; None if it was made by hand."""
+    capture: CaptureMode | None = None
+    """How the recorder stood between client and endpoint: `forward`, a proxy with a certificate authority of its own,
+    or `reverse`, as the client's base URL. Clients send other headers and prompts in each. None if the trace was not
+    taken from the wire."""
     attribution: str | None = None
     """Whose data this is and under which licence; None if nobody needs naming."""
     normalised: tuple[str, ...] = ()
@@ -89,6 +96,11 @@ class Session:
     """`claude-code`, `codex`, `opencode`, …; None if not known."""
     agent: str | None = None
     """Kind of agent as the harness names it (`Explore`); None for a main agent or if not told."""
+    harness_version: str | None = None
+    """Version of the harness (`2.1.332`); None if not told."""
+    evidence: tuple[str, ...] = ()
+    """Rules that told whose calls these are (`claude-code/session-header`, `inferred/prefix`); empty where the source
+    says it outright."""
     label: str | None = None
     """Name in the source (`trace_0015`); never a user's id. None if there is none."""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -127,6 +139,8 @@ class Prompt:
     """Number of segments kept from the start of the base prompt."""
     add: tuple[int, ...] = ()
     """Segments that follow."""
+    unseen_start: bool = False
+    """Whether more came before the first segment: a prompt that continues an answer from before the recording."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +224,26 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """How a call was carried, as the recorder saw it; None = not known."""
+
+    transport: Transport | None = None
+    """What carried it from the client to the recorder."""
+    connection: int | None = None
+    """The client's connection: dense integer in order of appearance."""
+    connect_ns: int | None = None
+    """How long this call waited for a connection from the recorder to the endpoint, ns; 0 if there was one."""
+    request_bytes: int | None = None
+    """Bytes of the request's body as sent, that is, compressed if it was."""
+    response_bytes: int | None = None
+    """Bytes of the response's body as sent."""
+    request_encoding: str | None = None
+    """Content-encoding of the request (`zstd`); None if it had none."""
+    response_encoding: str | None = None
+    """Content-encoding of the response. A compressed stream may show its events later than they were made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
     """What a call waited for before it was dispatched."""
 
@@ -269,6 +303,34 @@ class Call:
     """Timeline of the response; None if not streamed or not kept."""
     after: tuple[Dependency, ...] = ()
     """What it waited for; empty for the first call of a tree."""
+    wire: Wire | None = None
+    """How it was carried; None if the trace was not taken from the wire."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Fields of the line that this version does not know; written back as they came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What became known of a call after its line was written. Each field replaces the call's own; None = no change.
+
+    A recorder writes a call when it begins, with the outcome `unrecorded`, and an update when it ends, so that a crash
+    leaves what was known. Readers put them together: `Trace.calls` holds whole calls.
+    """
+
+    call: int
+    """The call, an earlier line."""
+    usage: Usage | None = None
+    """As in `Call`."""
+    tool_calls: tuple[ToolCall, ...] | None = None
+    """As in `Call`."""
+    outcome: Outcome | None = None
+    """As in `Call`."""
+    times: CallTimes | None = None
+    """As in `Call`."""
+    events: Events | None = None
+    """As in `Call`."""
+    wire: Wire | None = None
+    """As in `Call`."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Fields of the line that this version does not know; written back as they came."""
 
@@ -293,7 +355,7 @@ class Footer:
     """Fields of the line that this version does not know; written back as they came."""
 
 
-Line = Header | Session | Segment | Call | Footer
+Line = Header | Session | Segment | Call | Update | Footer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ import zstandard
 from aitrace.codec import encode_line, line_from_fields, parse_object
 from aitrace.errors import InputError, UsageError
 from aitrace.migrate import migrate_fields, version_from_header
-from aitrace.schema import Call, Footer, Header, Line, Segment, Session, Trace
+from aitrace.schema import Call, Footer, Header, Line, Segment, Session, Trace, Update
+from aitrace.updates import updated_call
 from aitrace.validate import Finding, ReferenceRules
 
 _FRAME_LINES = 2000
@@ -110,7 +111,7 @@ class TraceWriter:
             self._open(line)
         if isinstance(line, Segment):
             self._blocks = max([self._blocks, *(first + count for first, count in line.blocks)])
-        if not isinstance(line, (Header, Footer)):
+        if not isinstance(line, (Header, Update, Footer)):
             self._counts[type(line)] += 1
         data = encode_line(line)
         self._pending.append(data)
@@ -412,7 +413,7 @@ class TraceReader:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """A whole trace in memory; its footer is None if the file has no clean end.
+    """A whole trace in memory, its calls with their updates; its footer is None if the file has no clean end.
 
     Raises:
         InputError: The file is missing, not a trace, damaged before its end, or its lines refer to what is not there.
@@ -425,7 +426,7 @@ def read_trace(path: str | Path) -> Trace:
 
 
 def read_trace_reported(path: str | Path) -> tuple[Trace, ReadReport]:
-    """A trace as far as it is good, and how its file ended.
+    """A trace as far as it is good, its calls with their updates, and how its file ended.
 
     Raises:
         InputError: As `read_trace`, if there is no good call.
@@ -433,17 +434,22 @@ def read_trace_reported(path: str | Path) -> tuple[Trace, ReadReport]:
     reader = TraceReader(path)
     rules = ReferenceRules()
     lines: dict[type, list[Any]] = {Header: [], Session: [], Segment: [], Call: [], Footer: []}
+    good_lines = 0
     rows = reader.raw_lines()
     report: ReadReport | None = None
     try:
         for number, data in rows:
             line = reader.decode(number, data)
             _demand(reader, rules.check(number, line))
-            lines[type(line)].append(line)
+            if isinstance(line, Update):
+                lines[Call][line.call] = updated_call(lines[Call][line.call], line)
+            else:
+                lines[type(line)].append(line)
+            good_lines += 1
     except InputError as error:
         if not lines[Call]:
             raise
-        report = _damage_report(reader, rows, error, good_lines=sum(map(len, lines.values())))
+        report = _damage_report(reader, rows, error, good_lines=good_lines)
     report = report or reader.report
     trace = Trace(
         header=lines[Header][0],

@@ -40,7 +40,9 @@ from aitrace.schema import (
     Session,
     ToolCall,
     Trace,
+    Update,
     Usage,
+    Wire,
 )
 from aitrace.units import NS_PER_S
 from aitrace.validate import Finding, TraceRules
@@ -112,6 +114,8 @@ class CallOptions(TypedDict, total=False):
     """Call whose prompt is continued; by default the one before in the session."""
     keep: int
     """Segments kept of it; by default all."""
+    unseen_start: bool
+    """Whether more came before the first segment; by default as in the call that is continued."""
     at_ns: int
     """Start; by default one second after everything it waits for."""
     duration_ns: int
@@ -139,6 +143,7 @@ class CallOptions(TypedDict, total=False):
     retry_of: int | None
     times: CallTimes
     events: Events | None
+    wire: Wire | None
 
 
 class TraceBuilder:
@@ -161,12 +166,23 @@ class TraceBuilder:
         harness: str | None = None,
         agent: str | None = None,
         label: str | None = None,
+        harness_version: str | None = None,
+        evidence: Sequence[str] = (),
     ) -> int:
         """A new session; a root unless it has a parent."""
         new = len(self._sessions)
         root = new if parent is None else self._sessions[parent].root
         self._sessions.append(
-            Session(id=new, parent=parent, root=root, harness=harness, agent=agent, label=label)
+            Session(
+                id=new,
+                parent=parent,
+                root=root,
+                harness=harness,
+                agent=agent,
+                harness_version=harness_version,
+                evidence=tuple(evidence),
+                label=label,
+            )
         )
         return new
 
@@ -207,7 +223,9 @@ class TraceBuilder:
         base = fields.pop("base", self._last_call.get(session))
         kept = () if base is None else self._prompts[base]
         keep = fields.pop("keep", len(kept))
-        prompt = Prompt(base=base, keep=keep, add=tuple(add))
+        is_after_unseen = base is not None and keep > 0 and self._calls[base].prompt.unseen_start
+        unseen_start = fields.pop("unseen_start", is_after_unseen)
+        prompt = Prompt(base=base, keep=keep, add=tuple(add), unseen_start=unseen_start)
         waits = fields.pop("after", self._default_waits(session))
         at_ns = fields.pop("at_ns", None)
         cause = fields.pop("cause", "unknown")
@@ -322,6 +340,57 @@ def make_call(id: int, session: int = 0, **fields: Any) -> Call:  # noqa: A002 -
     """One call that starts at 10 s times its id and takes one second; its prompt is empty unless given."""
     defaults: dict[str, Any] = {"prompt": Prompt(), "times": _times(id * 10 * NS_PER_S, NS_PER_S, None)}
     return Call(id=id, session=session, **{**defaults, **fields})
+
+
+def make_update(call: int, **fields: Any) -> Update:
+    """What `make_call(call)` gives, as the update of a call whose line tells only its start; any field may be given."""
+    defaults: dict[str, Any] = {
+        "times": _times(call * 10 * NS_PER_S, NS_PER_S, None),
+        "outcome": Outcome(status=200),
+    }
+    return Update(call=call, **{**defaults, **fields})
+
+
+def recorded_lines(trace: Trace) -> list[Line]:
+    """The trace as a recorder writes it while the calls run: each call as far as its request tells it, then an update.
+
+    Updates come in the order in which calls end. Read again, the lines give the same trace.
+    """
+    lines: list[Line] = [trace.header, *trace.sessions, *trace.segments]
+    ends = sorted(trace.calls, key=_end_or_last)
+    for call in trace.calls:
+        while ends and ends[0].id < call.id and _end_or_last(ends[0]) <= call.times.request_ns:
+            lines.append(_update_of(ends.pop(0)))
+        lines.append(_begun(call))
+    lines += map(_update_of, ends)
+    return lines if trace.footer is None else [*lines, trace.footer]
+
+
+def _end_or_last(call: Call) -> int:
+    return call.times.request_ns if call.times.end_ns is None else call.times.end_ns
+
+
+def _begun(call: Call) -> Call:
+    return replace(
+        call,
+        usage=Usage(),
+        tool_calls=None,
+        outcome=Outcome(error="unrecorded", ended_by="recorder"),
+        times=CallTimes(request_ns=call.times.request_ns),
+        events=None,
+    )
+
+
+def _update_of(call: Call) -> Update:
+    return Update(
+        call=call.id,
+        usage=call.usage,
+        tool_calls=call.tool_calls,
+        outcome=call.outcome,
+        times=call.times,
+        events=call.events,
+        wire=call.wire,
+    )
 
 
 def make_run_header(**fields: Any) -> RunHeader:

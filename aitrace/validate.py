@@ -4,6 +4,10 @@
 refuses a file that breaks one. `TraceRules` are all of them, for `aitrace check`. Both take lines one by one and
 remember a few integers per call, so the size of a trace does not matter. After a finding they go on as if the ids
 of the file were right, so that one lost line is one finding and not thousands.
+
+A call must keep the rules as its line says it and after each of its updates, since a recording may break off between
+any two lines. Its request, and its end once it is known, stay as they are; so a gap is judged when both of its times
+are there, which may be long after the line that states it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,13 +26,19 @@ from aitrace.schema import (
     Prompt,
     Segment,
     Session,
+    ToolCall,
+    Update,
     Usage,
 )
 
 Severity = Literal["error", "warning"]
 
+MAX_SEGMENT_BLOCKS = 2**20
+"""Most blocks of one segment: a line of 80 bytes must not make a reader list more."""
+
 _GAP_TOLERANCE_NS = 1
 _COUNTERS = tuple(field.name for field in fields(Usage))
+_WIRE_COUNTS = ("connection", "connect_ns", "request_bytes", "response_bytes")
 _TIME_PATHS = (
     ("request_ns", "forwarded_ns"),
     # An endpoint may refuse a request before it has all of it, so headers need not follow the forwarding.
@@ -73,6 +83,30 @@ class _CallFacts(NamedTuple):
     """End; None if not known."""
     attempt: int
     """1 for a first try."""
+    line: int
+    """Number of its line, from 1."""
+
+
+class _Wait(NamedTuple):
+    """A gap whose trigger had no time when it was stated."""
+
+    line: int
+    """Line that states it."""
+    place: int
+    """Index in the call's `after`."""
+    request_ns: int
+    """Start of the call that waited."""
+    gap_ns: int
+    """What the line states."""
+
+
+class _Answer(NamedTuple):
+    """What must lie within a call whose end is not known yet."""
+
+    tool_calls: tuple[ToolCall, ...] | None
+    """As in `Call`."""
+    events: Events | None
+    """As in `Call`."""
 
 
 class _Ids:
@@ -130,10 +164,10 @@ class ReferenceRules:
         """What is wrong with the next line; `number` is its place in the file, from 1."""
         return [
             Finding(severity="error", line=number, rule=rule, message=message)
-            for rule, message in self._problems(line)
+            for rule, message in self._problems(number, line)
         ]
 
-    def _problems(self, line: Line) -> Iterator[tuple[str, str]]:
+    def _problems(self, number: int, line: Line) -> Iterator[tuple[str, str]]:
         match line:
             case Header():
                 self.header = line
@@ -144,7 +178,9 @@ class ReferenceRules:
             case Segment():
                 yield from self._segment_problems(line)
             case Call():
-                yield from self._call_problems(line)
+                yield from self._call_problems(number, line)
+            case Update():
+                yield from self._update_problems(line)
             case Footer():
                 yield from self._footer_problems(line)
 
@@ -181,6 +217,8 @@ class ReferenceRules:
         if self.header is None or self.header.block_size < 1:
             return
         held = sum(count for _, count in segment.blocks)
+        if held > MAX_SEGMENT_BLOCKS:
+            yield "blocks", f"segment.blocks: expected at most {MAX_SEGMENT_BLOCKS} blocks, got {held}"
         needed = -(-segment.size // self.header.block_size)
         if held != needed and segment.size >= 0:
             yield (
@@ -188,7 +226,7 @@ class ReferenceRules:
                 f"segment.blocks: size {segment.size} in blocks of {self.header.block_size} makes {needed}, got {held}",
             )
 
-    def _call_problems(self, call: Call) -> Iterator[tuple[str, str]]:
+    def _call_problems(self, number: int, call: Call) -> Iterator[tuple[str, str]]:
         problem = self._session_ids.problem_of(call.session)
         if problem is not None:
             yield "reference", f"call.session: session {call.session} {problem}"
@@ -210,7 +248,16 @@ class ReferenceRules:
             request_ns=call.times.request_ns,
             end_ns=call.times.end_ns,
             attempt=call.attempt,
+            line=number,
         )
+
+    def _update_problems(self, update: Update) -> Iterator[tuple[str, str]]:
+        problem = self._call_ids.problem_of(update.call)
+        if problem is not None:
+            yield "reference", f"update.call: call {update.call} {problem}"
+        facts = self.calls.get(update.call)
+        if facts is not None and facts.end_ns is None and update.times is not None:
+            self.calls[update.call] = facts._replace(end_ns=update.times.end_ns)
 
     def _prompt_problems(self, prompt: Prompt) -> Iterator[tuple[str, str]]:
         if prompt.base is None:
@@ -261,6 +308,10 @@ class TraceRules:
     def __init__(self) -> None:
         self._references = ReferenceRules()
         self._last_line = 0
+        # By the call: what waits for its end to be judged, and whether its own end is still out.
+        self._waits: dict[int, list[_Wait]] = {}
+        self._answers: dict[int, _Answer] = {}
+        self._unrecorded: set[int] = set()
 
     @property
     def header(self) -> Header | None:
@@ -270,12 +321,15 @@ class TraceRules:
     def check(self, number: int, line: Line) -> list[Finding]:
         """What is wrong with the next line; `number` is its place in the file, from 1."""
         self._last_line = number
+        before = self._references.calls.get(line.call) if isinstance(line, Update) else None
         findings = self._references.check(number, line)
         match line:
             case Segment():
                 problems = self._segment_problems(line)
             case Call():
-                problems = self._call_problems(line)
+                problems = self._call_problems(number, line)
+            case Update():
+                problems = self._update_problems(line, before)
             case Footer():
                 problems = _negative("footer", "footer", (("dropped_calls", line.dropped_calls),))
             case _:
@@ -283,23 +337,30 @@ class TraceRules:
         findings.extend(
             Finding(severity="error", line=number, rule=rule, message=message) for rule, message in problems
         )
-        if isinstance(line, Call):
+        if isinstance(line, Update):
+            findings.extend(self._late_gap_findings(line.call))
+        if isinstance(line, (Call, Update)) and line.usage is not None:
             findings.extend(
                 Finding(severity="warning", line=number, rule="usage", message=message)
-                for message in _usage_contradictions(line.usage)
+                for message in _usage_contradictions(_owner(line), line.usage)
             )
         return findings
 
     def finish(self) -> list[Finding]:
         """What is missing from a file that ends here."""
-        missing = []
+        calls = self._references.calls
+        missing = [
+            (calls[call].line, "unrecorded", f"call.outcome: how call {call} ended is not in the file")
+            for call in sorted(self._unrecorded)
+        ]
         if self._references.footer is None:
-            missing.append(("no-footer", "the file has no footer: its writer did not end cleanly"))
+            message = "the file has no footer: its writer did not end cleanly"
+            missing.append((self._last_line, "no-footer", message))
         if self._references.call_count == 0:
-            missing.append(("no-calls", "the file holds no call"))
+            missing.append((self._last_line, "no-calls", "the file holds no call"))
         return [
-            Finding(severity="warning", line=self._last_line, rule=rule, message=message)
-            for rule, message in missing
+            Finding(severity="warning", line=line, rule=rule, message=message)
+            for line, rule, message in missing
         ]
 
     def _segment_problems(self, segment: Segment) -> Iterator[tuple[str, str]]:
@@ -307,32 +368,68 @@ class TraceRules:
         if segment.text is not None and header is not None and header.privacy == "hash":
             yield "privacy", "segment.text: the header says that the file holds no text"
 
-    def _call_problems(self, call: Call) -> Iterator[tuple[str, str]]:
-        yield from _time_problems(call.times)
-        yield from _tool_time_problems(call)
-        if call.events is not None:
-            yield from _event_problems(call.events, call.times)
+    def _call_problems(self, number: int, call: Call) -> Iterator[tuple[str, str]]:
+        yield from _answer_problems(call)
+        yield from self._span_problems(call, call.id, _Answer(tool_calls=call.tool_calls, events=call.events))
         yield from self._retry_problems(call)
         for index, dependency in enumerate(call.after):
-            yield from self._dependency_problems(call, index, dependency)
-        yield from _negative("usage", "call.usage", ((name, getattr(call.usage, name)) for name in _COUNTERS))
+            yield from self._dependency_problems(number, call, index, dependency)
         yield from _negative(
             "range",
             "call",
-            (
-                ("turn", call.turn),
-                ("window", call.window),
-                ("tool_results", call.tool_results),
-                ("outcome.retry_after_ns", call.outcome.retry_after_ns),
-                *(
-                    (f"tool_calls.{i}.duration_ns", t.duration_ns)
-                    for i, t in enumerate(call.tool_calls or ())
-                ),
-            ),
+            (("turn", call.turn), ("window", call.window), ("tool_results", call.tool_results)),
         )
-        status = call.outcome.status
-        if status is not None and not 100 <= status <= 599:
-            yield "range", f"call.outcome.status: expected 100 to 599, got {status}"
+        self._note_outcome(call, call.id)
+
+    def _update_problems(self, update: Update, before: _CallFacts | None) -> Iterator[tuple[str, str]]:
+        yield from _answer_problems(update)
+        if before is None:
+            return  # reported as a reference
+        times = update.times
+        if times is not None and times.request_ns != before.request_ns:
+            yield (
+                "times",
+                f"update.times.request_ns: the call's is {before.request_ns}, got {times.request_ns}",
+            )
+        if times is not None and before.end_ns is not None and times.end_ns != before.end_ns:
+            yield "times", f"update.times.end_ns: the call's is {before.end_ns} already, got {times.end_ns}"
+        earlier = self._answers.pop(update.call, _Answer(tool_calls=None, events=None))
+        merged = _Answer(
+            tool_calls=earlier.tool_calls if update.tool_calls is None else update.tool_calls,
+            events=earlier.events if update.events is None else update.events,
+        )
+        yield from self._span_problems(update, update.call, merged)
+        self._note_outcome(update, update.call)
+
+    def _span_problems(self, line: Call | Update, call: int, answer: _Answer) -> Iterator[tuple[str, str]]:
+        """What lies outside of the call, as far as its end is known by now."""
+        facts = self._references.calls[call]
+        if facts.end_ns is None and (answer.tool_calls or answer.events):
+            self._answers[call] = answer
+        yield from _tool_time_problems(_owner(line), answer.tool_calls or (), facts)
+        if answer.events is not None:
+            yield from _event_problems(_owner(line), answer.events, facts)
+
+    def _note_outcome(self, line: Call | Update, call: int) -> None:
+        if line.outcome is not None and line.outcome.error == "unrecorded":
+            self._unrecorded.add(call)
+        elif line.outcome is not None:
+            self._unrecorded.discard(call)
+
+    def _late_gap_findings(self, call: int) -> list[Finding]:
+        """Wrong gaps from the end of a call, stated before that was known."""
+        facts = self._references.calls.get(call)
+        if facts is None or facts.end_ns is None:
+            return []
+        problems = [
+            (wait.line, problem)
+            for wait in self._waits.pop(call, ())
+            for problem in _gap_problems(wait.place, wait.gap_ns, wait.request_ns - facts.end_ns)
+        ]
+        return [
+            Finding(severity="error", line=line, rule=rule, message=message)
+            for line, (rule, message) in problems
+        ]
 
     def _retry_problems(self, call: Call) -> Iterator[tuple[str, str]]:
         if (call.attempt == 1) != (call.retry_of is None) or call.attempt < 1:
@@ -355,7 +452,9 @@ class TraceRules:
                 f"call.attempt: expected {other.attempt + 1} after the attempt it repeats, got {call.attempt}",
             )
 
-    def _dependency_problems(self, call: Call, index: int, wait: Dependency) -> Iterator[tuple[str, str]]:
+    def _dependency_problems(
+        self, number: int, call: Call, index: int, wait: Dependency
+    ) -> Iterator[tuple[str, str]]:
         other = self._references.calls.get(wait.call)
         if other is None or wait.call >= call.id:
             return
@@ -375,14 +474,14 @@ class TraceRules:
                 f"call.after.{index}: {wait.relation} of call {wait.call}, which is of another tree",
             )
         trigger_ns = other.end_ns if wait.trigger == "completion" else other.request_ns
-        if wait.gap_ns is None or trigger_ns is None:
+        request_ns = call.times.request_ns
+        if wait.gap_ns is None:
             return
-        expected_ns = call.times.request_ns - trigger_ns
-        if abs(wait.gap_ns - expected_ns) > _GAP_TOLERANCE_NS:
-            yield (
-                "gap",
-                f"call.after.{index}.gap_ns: the times of both calls make {expected_ns}, got {wait.gap_ns}",
-            )
+        if trigger_ns is None:
+            late = _Wait(line=number, place=index, request_ns=request_ns, gap_ns=wait.gap_ns)
+            self._waits.setdefault(wait.call, []).append(late)
+            return
+        yield from _gap_problems(index, wait.gap_ns, request_ns - trigger_ns)
 
     def _same_tree(self, one: int, other: int) -> bool:
         sessions = self._references.sessions
@@ -402,50 +501,84 @@ def _negative(rule: str, owner: str, values: Iterable[tuple[str, int | None]]) -
             yield rule, f"{owner}.{name}: expected at least 0, got {value}"
 
 
-def _time_problems(times: CallTimes) -> Iterator[tuple[str, str]]:
+def _owner(line: Call | Update) -> str:
+    """Kind of the line, for messages."""
+    return "call" if isinstance(line, Call) else "update"
+
+
+def _gap_problems(index: int, gap_ns: int, expected_ns: int) -> Iterator[tuple[str, str]]:
+    if abs(gap_ns - expected_ns) > _GAP_TOLERANCE_NS:
+        yield (
+            "gap",
+            f"call.after.{index}.gap_ns: the times of both calls make {expected_ns}, got {gap_ns}",
+        )
+
+
+def _answer_problems(line: Call | Update) -> Iterator[tuple[str, str]]:
+    """What is wrong with the answer within one line, whatever other lines say of the call."""
+    owner = _owner(line)
+    if line.times is not None:
+        yield from _time_problems(owner, line.times)
+    if line.usage is not None:
+        usage = line.usage
+        yield from _negative("usage", f"{owner}.usage", ((name, getattr(usage, name)) for name in _COUNTERS))
+    durations = ((f"tool_calls.{i}.duration_ns", t.duration_ns) for i, t in enumerate(line.tool_calls or ()))
+    yield from _negative("range", owner, durations)
+    if line.wire is not None:
+        wire = line.wire
+        yield from _negative("range", f"{owner}.wire", ((name, getattr(wire, name)) for name in _WIRE_COUNTS))
+    if line.outcome is not None:
+        retry_after_ns, status = line.outcome.retry_after_ns, line.outcome.status
+        yield from _negative("range", f"{owner}.outcome", (("retry_after_ns", retry_after_ns),))
+        if status is not None and not 100 <= status <= 599:
+            yield "range", f"{owner}.outcome.status: expected 100 to 599, got {status}"
+
+
+def _time_problems(owner: str, times: CallTimes) -> Iterator[tuple[str, str]]:
     for path in _TIME_PATHS:
         known = [(name, at_ns) for name in path if (at_ns := getattr(times, name)) is not None]
         for (earlier, earlier_ns), (later, later_ns) in pairwise(known):
             if later_ns < earlier_ns:
-                yield "times", f"call.times.{later}: {later_ns} lies before {earlier} {earlier_ns}"
+                yield "times", f"{owner}.times.{later}: {later_ns} lies before {earlier} {earlier_ns}"
 
 
-def _tool_time_problems(call: Call) -> Iterator[tuple[str, str]]:
-    times = call.times
-    for index, tool_call in enumerate(call.tool_calls or ()):
+def _tool_time_problems(
+    owner: str, tool_calls: Iterable[ToolCall], times: _CallFacts
+) -> Iterator[tuple[str, str]]:
+    for index, tool_call in enumerate(tool_calls):
         at_ns = tool_call.end_ns
         if at_ns is None:
             continue
         if at_ns < times.request_ns or (times.end_ns is not None and at_ns > times.end_ns):
             yield (
                 "times",
-                f"call.tool_calls.{index}.end_ns: {at_ns} lies outside of the call, {times.request_ns} to {times.end_ns}",
+                f"{owner}.tool_calls.{index}.end_ns: {at_ns} lies outside of the call, {times.request_ns} to {times.end_ns}",
             )
 
 
-def _event_problems(events: Events, times: CallTimes) -> Iterator[tuple[str, str]]:
+def _event_problems(owner: str, events: Events, times: _CallFacts) -> Iterator[tuple[str, str]]:
     if len(events.at_ns) != len(events.size_bytes):
         yield (
             "events",
-            f"call.events.size_bytes: expected {len(events.at_ns)} sizes, one for each time, got {len(events.size_bytes)}",
+            f"{owner}.events.size_bytes: expected {len(events.at_ns)} sizes, one for each time, got {len(events.size_bytes)}",
         )
     if any(later < earlier for earlier, later in pairwise(events.at_ns)):
-        yield "events", "call.events.at_ns: runs backwards"
+        yield "events", f"{owner}.events.at_ns: runs backwards"
     if events.at_ns and events.at_ns[0] < times.request_ns:
         yield (
             "events",
-            f"call.events.at_ns: begins at {events.at_ns[0]}, before request_ns {times.request_ns}",
+            f"{owner}.events.at_ns: begins at {events.at_ns[0]}, before request_ns {times.request_ns}",
         )
     if events.at_ns and times.end_ns is not None and events.at_ns[-1] > times.end_ns:
-        yield "events", f"call.events.at_ns: ends at {events.at_ns[-1]}, after end_ns {times.end_ns}"
-    yield from _negative("events", "call.events", (("size_bytes", min(events.size_bytes, default=None)),))
+        yield "events", f"{owner}.events.at_ns: ends at {events.at_ns[-1]}, after end_ns {times.end_ns}"
+    yield from _negative("events", f"{owner}.events", (("size_bytes", min(events.size_bytes, default=None)),))
 
 
-def _usage_contradictions(usage: Usage) -> Iterator[str]:
+def _usage_contradictions(owner: str, usage: Usage) -> Iterator[str]:
     """What an endpoint reported that cannot be; a fact about the endpoint, so the trace itself is not wrong."""
     read, total = usage.cache_read_tokens, usage.input_tokens
     if read is not None and total is not None and read > total:
-        yield f"call.usage.cache_read_tokens: {read} of {total} input tokens"
+        yield f"{owner}.usage.cache_read_tokens: {read} of {total} input tokens"
     reasoning, output = usage.reasoning_tokens, usage.output_tokens
     if reasoning is not None and output is not None and reasoning > output:
-        yield f"call.usage.reasoning_tokens: {reasoning} of {output} output tokens"
+        yield f"{owner}.usage.reasoning_tokens: {reasoning} of {output} output tokens"

@@ -58,7 +58,15 @@ def _call_counts(
     yield "calls left out, since they only counted tokens", planned(selection.dropped_counts)
     yield (
         "calls that failed in the recording and were not tried again, sent like the others",
-        planned(call for call in played if call.outcome.error is not None),
+        planned(call for call in played if call.outcome.error not in (None, "unrecorded")),
+    )
+    yield (
+        "calls whose end is not in the recording, sent like the others",
+        planned(call for call in played if call.outcome.error == "unrecorded"),
+    )
+    yield (
+        "prompts whose start is not in the recording, played without it",
+        planned(call for call in played if call.prompt.unseen_start),
     )
     are_answers_known = any(call.usage.output_tokens is not None for call in trace.calls)
     yield (

@@ -29,7 +29,8 @@ def token_ratio(trace: Trace) -> TokenRatio:
     reported = [
         (call.usage.input_tokens, size)
         for call, size in zip(trace.calls, sizes, strict=True)
-        if call.usage.input_tokens
+        # What was not seen of a prompt is in its reported tokens, but not in its size.
+        if call.usage.input_tokens and not call.prompt.unseen_start
     ]
     tokens = sum(tokens for tokens, _ in reported)
     size_bytes = sum(size for _, size in reported)

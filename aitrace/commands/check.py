@@ -8,6 +8,7 @@ import click
 import orjson
 
 from aitrace.errors import EXIT_BAD_INPUT, EXIT_IN_DOUBT, EXIT_OK, InputError
+from aitrace.leaks import LeakScan
 from aitrace.no_text import find_text
 from aitrace.schema import Header
 from aitrace.store import DamagedTraceError, TraceReader
@@ -19,7 +20,9 @@ _SHOWN = 100
 @click.command()
 @click.argument("trace", type=click.Path(allow_dash=True))
 @click.option(
-    "--no-text", is_flag=True, help="Also prove that no string in the file can be text of a prompt."
+    "--no-text",
+    is_flag=True,
+    help="Also prove that no string in the file can be text of a prompt, and look for keys, addresses and ids.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def check(trace: str, *, no_text: bool, as_json: bool) -> None:
@@ -54,9 +57,11 @@ def check(trace: str, *, no_text: bool, as_json: bool) -> None:
 
 def _findings(reader: TraceReader, rules: TraceRules, *, no_text: bool) -> Iterator[Finding]:
     damage: list[Finding] = []
+    scan = LeakScan()
     for number, data in _raw_lines(reader, damage):
         if no_text:
             yield from find_text(number, data)
+            yield from _leak_findings(scan, number, data)
         yield from _line_findings(reader, rules, number, data)
     yield from damage
     yield from _end_findings(reader, no_text=no_text)
@@ -71,6 +76,11 @@ def _raw_lines(reader: TraceReader, damage: list[Finding]) -> Iterator[tuple[int
     except DamagedTraceError as error:
         message = str(error).removeprefix(f"{reader.place(error.line)}: ")
         damage.append(Finding(severity="error", line=error.line, rule="damage", message=message))
+
+
+def _leak_findings(scan: LeakScan, number: int, data: bytes) -> Iterator[Finding]:
+    for leak in scan.leaks(number, data):
+        yield Finding(severity="error", line=number, rule="leak", message=str(leak))
 
 
 def _line_findings(reader: TraceReader, rules: TraceRules, number: int, data: bytes) -> list[Finding]:
@@ -143,4 +153,4 @@ def _print_proof(reader: TraceReader, header: Header | None, findings: list[Find
 
 def _is_clear_of_text(findings: list[Finding]) -> bool:
     """Whether every byte was looked at and none was refused; an unreadable line may hold anything."""
-    return not any(finding.rule in ("text", "damage") for finding in findings)
+    return not any(finding.rule in ("text", "leak", "damage") for finding in findings)

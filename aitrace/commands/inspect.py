@@ -1,6 +1,6 @@
 """I/O: `aitrace inspect`, what is in a trace, as tables or as JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import click
@@ -14,6 +14,10 @@ from aitrace.store import ReadReport, read_trace_reported
 from aitrace.units import duration_from_ns, ratio_text, size_from_count
 
 _WIDTH = 110
+_CAPTURES = {
+    "forward": "recorded as a forward proxy, with a certificate authority of its own",
+    "reverse": "recorded as a reverse proxy, in the place of the endpoint",
+}
 
 
 @click.command()
@@ -119,15 +123,37 @@ def _overview(inspection: Inspection) -> Iterator[str]:
     yield f"{header.source or 'no source named'}, blocks of {header.block_size} {inspection.unit}, privacy {header.privacy}"
     if header.attribution:
         yield header.attribution
+    if header.capture:
+        yield _CAPTURES[header.capture]
     yield (
         f"{inspection.calls} calls in {inspection.sessions} sessions of {len(inspection.trees)} trees; "
         f"{inspection.segments} segments, {inspection.blocks} blocks"
     )
-    yield "calls: " + ", ".join(f"{count} {name}" for name, count in inspection.calls_by_class.items())
-    if inspection.calls_by_error:
-        yield "failed: " + ", ".join(f"{count} {name}" for name, count in inspection.calls_by_error.items())
+    if inspection.sessions_by_harness:
+        yield "sessions: " + _counted(inspection.sessions_by_harness)
+    if inspection.sessions_by_evidence:
+        yield "told by: " + _counted(inspection.sessions_by_evidence, "{name} ({count})")
+    yield "calls: " + _counted(inspection.calls_by_class)
+    failed = {name: count for name, count in inspection.calls_by_error.items() if name != "unrecorded"}
+    if failed:
+        yield "failed: " + _counted(failed)
+    if inspection.retries:
+        yield f"retries: {inspection.retries} of these calls"
+    unrecorded = inspection.calls_by_error.get("unrecorded", 0)
+    if unrecorded:
+        yield f"still open when the recording ended, or lost to it: {unrecorded} calls"
+    if inspection.calls_with_unseen_start:
+        yield f"prompts that began before the recording: {inspection.calls_with_unseen_start}"
+    if inspection.calls_by_transport:
+        yield "carried by: " + _counted(inspection.calls_by_transport, "{name} ({count})")
+    if inspection.compressed_answers:
+        yield (
+            "compressed answers: "
+            + _counted(inspection.compressed_answers, "{name} ({count})")
+            + "; their events may have been made earlier than they could be seen"
+        )
     if inspection.models:
-        yield "models: " + ", ".join(f"{name} ({count})" for name, count in inspection.models.items())
+        yield "models: " + _counted(inspection.models, "{name} ({count})")
     yield f"tokens reported: {_size(inspection.input_tokens)} in, {_size(inspection.output_tokens)} out"
     sizes = inspection.prompt_sizes
     if sizes is not None:
@@ -137,6 +163,10 @@ def _overview(inspection: Inspection) -> Iterator[str]:
         )
     if inspection.dropped_calls:
         yield f"dropped by the recorder: {inspection.dropped_calls} calls"
+
+
+def _counted(counts: Mapping[str, int], form: str = "{count} {name}") -> str:
+    return ", ".join(form.format(name=name, count=count) for name, count in counts.items())
 
 
 def _tree_table(trees: Sequence[TreeFacts]) -> Table:

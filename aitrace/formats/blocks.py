@@ -9,7 +9,9 @@ has a size but no known identity: it becomes a segment of its own with fresh ids
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aitrace.errors import InputError
 from aitrace.schema import Prompt, Role, Segment, SegmentType
+from aitrace.validate import MAX_SEGMENT_BLOCKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,9 @@ class PromptWriter:
             size: Tokens of the whole prompt.
             base: Earlier prompt to continue.
             cuts: How to cut what is new; the last one gives the end of the prompt, whatever its `upto_block`.
+
+        Raises:
+            InputError: A piece of it has more blocks than a segment may have.
         """
         shared = 0 if base is None else self.shared_blocks(base, ids, size)
         kept, pieces = self._kept_pieces(base, shared)
@@ -135,6 +140,13 @@ class PromptWriter:
         tail_size = size - len(ids) * self._block_size
         if tail_size > 0:
             segments.append(self._tail_segment(tail_size, cuts[-1]))
+        longest = max((segment.size for segment in segments), default=0)
+        if longest > MAX_SEGMENT_BLOCKS * self._block_size:
+            raise InputError(
+                f"a prompt of {size} tokens: expected pieces of at most {MAX_SEGMENT_BLOCKS} blocks of "
+                f"{self._block_size}, got one of {longest} tokens",
+                hint="no model reads that many; correct the size in the source",
+            )
         held = HeldPrompt(
             call_id=call_id,
             ids=ids,

@@ -232,12 +232,22 @@ def test_several_inputs_are_one_trace_for_the_formats_that_the_help_names(tmp_pa
     assert (result.exit_code, "2 mooncake files, expected one" in result.stderr) == (2, True)
 
 
-def test_a_long_tail_costs_no_memory(tmp_path):
-    document = {"block_size": 64, "requests": [{"t": 0, "in": 10**12, "hash_ids": [1]}]}
+def test_a_long_tail_is_one_run_of_blocks(tmp_path):
+    document = {"block_size": 64, "requests": [{"t": 0, "in": 64 * 2**20, "hash_ids": [1]}]}
     assert convert(tmp_path, orjson.dumps(document)).exit_code == 0
     [block, tail] = read_trace(tmp_path / "out.aitrace").segments
     assert block.blocks == ((0, 1),)
-    assert tail.blocks == ((1, 10**12 // 64 - 1),)
+    assert tail.blocks == ((1, 2**20 - 1),)
+
+
+def test_a_tail_that_no_reader_could_list_is_refused(tmp_path):
+    document = {"block_size": 64, "requests": [{"t": 0, "in": 10**12, "hash_ids": [1]}]}
+    result = convert(tmp_path, orjson.dumps(document))
+    assert result.exit_code == 3
+    assert (
+        "a prompt of 1000000000000 tokens: expected pieces of at most 1048576 blocks of 64" in result.stderr
+    )
+    assert not (tmp_path / "out.aitrace").exists()
 
 
 def test_a_full_disk_is_told_in_one_sentence(tmp_path):

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from aitrace.codec import KINDS, decode_line, decode_record, encode_line, encode_record
 from aitrace.errors import InputError
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
-from aitrace.schema import MAX_COUNT, Segment, Usage
+from aitrace.schema import MAX_COUNT, Call, Segment, Update, Usage, Wire
 from aitrace.store import TraceReader, read_trace, write_trace
-from aitrace.testing import TraceBuilder, find_problems
+from aitrace.testing import TraceBuilder, find_problems, recorded_lines
+from aitrace.updates import updated_call
 
 # Differences of two of them have 64 bits too.
 INTEGERS = st.integers(-(2**62) + 1, 2**62)
@@ -96,8 +97,8 @@ def test_every_record_comes_back(cls):
     check()
 
 
-@given(instances(KINDS["call"]), st.data())
-@settings(max_examples=75, deadline=None)
+@given(instances(KINDS["call"]) | instances(KINDS["update"]), st.data())
+@settings(max_examples=100, deadline=None)
 def test_unknown_fields_anywhere_in_a_line_are_written_back(line, data):
     """Add fields to random objects of the line's JSON; read and write must give the same JSON."""
     fields = orjson.loads(encode_line(line))
@@ -119,7 +120,7 @@ def test_random_json_is_a_line_or_an_input_error(value, kind):
         decode_line(orjson.dumps(fields), place="x:1")
 
 
-@given(instances(KINDS["call"]), st.data())
+@given(instances(KINDS["call"]) | instances(KINDS["update"]), st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_damaged_field_is_a_line_or_an_input_error(line, data):
     fields = orjson.loads(encode_line(line))
@@ -140,6 +141,14 @@ def test_random_bytes_are_no_trace(tmp_path_factory, data, start):
         read_trace(path)
 
 
+WIRES = st.builds(
+    Wire,
+    transport=st.sampled_from(["http/1.1", "h2", "websocket"]),
+    connection=st.none() | st.integers(0, 9),
+    response_encoding=st.sampled_from([None, "gzip", "br"]),
+)
+
+
 @st.composite
 def traces(draw):
     """A trace of some sessions in trees, with calls that continue, restart and wait for each other."""
@@ -152,10 +161,16 @@ def traces(draw):
     for _ in range(draw(st.integers(1, 12))):
         action = draw(st.sampled_from(["session", "segment", "like", "call", "call", "call"]))
         if action == "session":
-            sessions.append(builder.session(draw(st.none() | st.sampled_from(sessions))))
+            told = (
+                {"harness_version": "2.1.332", "evidence": ["inferred/prefix"]} if draw(st.booleans()) else {}
+            )
+            sessions.append(builder.session(draw(st.none() | st.sampled_from(sessions)), **told))
         elif action == "call":
             add = draw(st.lists(st.sampled_from(segments), max_size=3))
-            builder.call(draw(st.sampled_from(sessions)), add, duration_ns=draw(st.integers(0, 10**10)))
+            options = {"unseen_start": True} if draw(st.booleans()) else {}
+            wire = draw(st.none() | WIRES)
+            duration_ns = draw(st.integers(0, 10**10))
+            builder.call(draw(st.sampled_from(sessions)), add, duration_ns=duration_ns, wire=wire, **options)
             calls += 1
         else:
             like = draw(st.sampled_from(segments)) if action == "like" else None
@@ -174,6 +189,40 @@ def test_what_the_builder_makes_is_valid_and_comes_back(tmp_path_factory, trace)
     write_trace(path, trace)
     assert read_trace(path) == trace
     assert {f.rule for f in find_problems(enumerate(lines_of(trace), 1))} <= {"no-calls"}
+
+
+@given(traces())
+@settings(max_examples=40, deadline=None)
+def test_a_recording_is_valid_and_read_as_whole_calls(tmp_path_factory, trace):
+    path = tmp_path_factory.getbasetemp() / "recorded.aitrace"
+    lines = recorded_lines(trace)
+    path.write_bytes(b"".join(map(encode_line, lines)))
+    assert read_trace(path) == trace
+    assert {f.rule for f in find_problems(enumerate(lines, 1))} <= {"no-calls"}
+
+
+@given(traces(), st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_recording_that_breaks_off_has_no_problem_but_its_end(trace, data):
+    """After any of its lines."""
+    lines = recorded_lines(trace)[:-1]
+    good = lines[: data.draw(st.integers(1, len(lines)))]
+    found = list(find_problems(enumerate(good, 1)))
+    assert {f.rule for f in found} <= {"no-calls", "no-footer", "unrecorded"}
+    begun = sum(isinstance(line, Call) for line in good)
+    ended = sum(isinstance(line, Update) for line in good)
+    assert sum(f.rule == "unrecorded" for f in found) == begun - ended
+
+
+@given(instances(KINDS["call"]), st.lists(instances(KINDS["update"]), max_size=3))
+@settings(max_examples=75, deadline=None)
+def test_a_call_with_its_updates_can_be_written_back(call, updates):
+    whole = call
+    for update in updates:
+        whole = updated_call(whole, update)
+    assert decode_line(encode_line(whole), place="x:1") == whole
+    told = [update.times for update in updates if update.times is not None]
+    assert whole.times == (told[-1] if told else call.times)
 
 
 @given(traces(), st.data())

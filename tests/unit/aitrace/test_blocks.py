@@ -1,3 +1,6 @@
+import pytest
+
+from aitrace.errors import InputError
 from aitrace.formats.blocks import (
     BlockNumbers,
     Cut,
@@ -6,6 +9,7 @@ from aitrace.formats.blocks import (
     cut_to_size,
     runs_from_blocks,
 )
+from aitrace.validate import MAX_SEGMENT_BLOCKS
 
 SYSTEM = Cut(upto_block=2, role="system", type="system")
 USER = Cut(upto_block=99, role="user", type="text")
@@ -59,6 +63,17 @@ def test_an_identical_prompt_keeps_its_partial_block():
     first = writer.write(0, (1, 2), 12, None, [USER])
     second = writer.write(1, (1, 2), 12, first.held, [USER])
     assert (second.prompt.keep, second.segments) == (1, ())
+
+
+@pytest.mark.parametrize(("beyond", "is_right"), [(0, True), (1, False)])
+def test_a_piece_has_no_more_blocks_than_a_segment_may_have(beyond, is_right):
+    size = 10 + 10 * MAX_SEGMENT_BLOCKS + beyond
+    if is_right:
+        [_, tail] = writer_of_tens().write(0, (1,), size, None, [USER]).segments
+        assert tail.blocks == ((1, MAX_SEGMENT_BLOCKS),)
+    else:
+        with pytest.raises(InputError, match=f"a prompt of {size} tokens: .* got one of {size - 10} tokens$"):
+            writer_of_tens().write(0, (1,), size, None, [USER])
 
 
 def test_a_tail_longer_than_a_block_has_several_blocks():

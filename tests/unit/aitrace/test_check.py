@@ -8,8 +8,9 @@ from click.testing import CliRunner
 from aitrace.cli import SUMMARIES, main
 from aitrace.codec import encode_line
 from aitrace.commands.check import check
+from aitrace.schema import Outcome, Update, Wire
 from aitrace.store import write_trace
-from aitrace.testing import TraceBuilder, make_trace
+from aitrace.testing import TraceBuilder, make_trace, recorded_lines
 
 TRACE = make_trace(2, 3)
 LINES = [TRACE.header, *TRACE.sessions, *TRACE.segments, *TRACE.calls, TRACE.footer]
@@ -159,6 +160,89 @@ def test_text_is_found(tmp_path):
     assert findings(tmp_path, data, "--no-text") == (3, [(1, "text"), (2, "text"), (3, "text")])
     result = run(tmp_path, data, "--no-text")
     assert f"{tmp_path}/x.aitrace: may hold text" in result.stdout
+
+
+def test_a_leak_is_found_and_not_said(tmp_path):
+    """In the attribution, which the closed rules let through."""
+    builder = TraceBuilder(attribution="Ann Example, see /home/ann/data")
+    builder.call(builder.session(), [builder.segment(64)])
+    write_trace(tmp_path / "x.aitrace", builder.trace())
+    data = (tmp_path / "x.aitrace").read_bytes()
+    assert findings(tmp_path, data) == (0, [])
+    assert findings(tmp_path, data, "--no-text") == (3, [(1, "leak")])
+    result = run(tmp_path, data, "--no-text")
+    assert f"{tmp_path}/x.aitrace:1: error: leak: a home path of 9 bytes\n" in result.stdout
+    assert f"{tmp_path}/x.aitrace: may hold text" in result.stdout
+
+
+def test_a_recording_with_a_call_that_is_still_open_is_in_doubt(tmp_path):
+    lines = recorded_lines(make_trace())
+    whole = b"".join(map(encode_line, lines))
+    assert findings(tmp_path, whole, "--no-text") == (0, [])
+    last = max(i for i, line in enumerate(lines) if isinstance(line, Update))
+    code, found = findings(
+        tmp_path, b"".join(map(encode_line, [*lines[:last], *lines[last + 1 :]])), "--no-text"
+    )
+    assert (1, [(last, "unrecorded")]) == (code, found)
+
+
+def inspected(tmp_path, trace, *options):
+    write_trace(tmp_path / "x.aitrace", trace)
+    result = CliRunner().invoke(main, ["inspect", str(tmp_path / "x.aitrace"), *options])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_inspect_shows_how_a_trace_was_recorded(tmp_path):
+    builder = TraceBuilder(capture="forward")
+    main_agent = builder.session(harness="codex", harness_version="0.46.0", evidence=["codex/thread-id"])
+    wire = Wire(transport="h2", response_encoding="br")
+    builder.call(main_agent, [builder.segment(64)], wire=wire, unseen_start=True)
+    refused = builder.call(main_agent, outcome=Outcome(status=429, error="refused"))
+    builder.call(main_agent, attempt=2, retry_of=refused, outcome=Outcome(error="unrecorded"))
+    said = inspected(tmp_path, builder.trace()).splitlines()
+    for line in (
+        "recorded as a forward proxy, with a certificate authority of its own",
+        "sessions: 1 codex 0.46.0",
+        "told by: codex/thread-id (1)",
+        "failed: 1 refused",
+        "retries: 1 of these calls",
+        "still open when the recording ended, or lost to it: 1 calls",
+        "prompts that began before the recording: 3",
+        "carried by: h2 (1)",
+    ):
+        assert line in said
+    assert any(line.startswith("compressed answers: br (1); ") for line in said)
+    facts = orjson.loads(inspected(tmp_path, builder.trace(), "--json"))
+    assert (facts["version"], facts["retries"], facts["compressed_answers"]) == (1, 1, {"br": 1})
+
+
+def test_inspect_says_nothing_of_a_recording_where_there_was_none(tmp_path):
+    said = inspected(tmp_path, TraceBuilder().trace())
+    assert not any(
+        word in said for word in ("recorded", "retries", "open", "carried", "compressed", "told by")
+    )
+
+
+def test_a_short_line_cannot_stand_for_more_blocks_than_can_be_listed(tmp_path):
+    segment = {
+        "kind": "segment",
+        "id": 0,
+        "role": "user",
+        "type": "text",
+        "size": 2**40,
+        "blocks": [0, 2**40],
+    }
+    rows = [
+        ROWS[0].replace(b'"block_size":64', b'"block_size":1'),
+        ROWS[1],
+        orjson.dumps(segment) + b"\n",
+        ROWS[-1],
+    ]
+    (tmp_path / "x.aitrace").write_bytes(b"".join(rows))
+    result = CliRunner().invoke(main, ["inspect", str(tmp_path / "x.aitrace")])
+    assert result.exit_code == 3
+    assert f"segment.blocks: expected at most {2**20} blocks, got {2**40}" in result.stderr
 
 
 def test_a_cut_end_cannot_be_cleared_of_text(tmp_path):

@@ -11,6 +11,7 @@ from aitrace.codec import decode_line, decode_record, encode_line, encode_record
 from aitrace.errors import InputError
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
 from aitrace.schema import (
+    FORMAT_VERSION,
     Call,
     CallTimes,
     Dependency,
@@ -134,7 +135,13 @@ def test_what_equals_its_default_is_not_written():
 
 def test_the_version_is_always_written():
     fields_ = orjson.loads(encode_line(Header(producer="p", unit="bytes", block_size=1)))
-    assert fields_ == {"kind": "header", "version": 1, "producer": "p", "unit": "bytes", "block_size": 1}
+    assert fields_ == {
+        "kind": "header",
+        "version": FORMAT_VERSION,
+        "producer": "p",
+        "unit": "bytes",
+        "block_size": 1,
+    }
 
 
 def test_the_compact_forms_are_those_of_the_format():
@@ -186,7 +193,10 @@ def test_a_wrong_field_is_named_with_its_place(changes, message):
         (b"{", "x:1: not JSON: "),
         (b"\xff\xfe", "x:1: not JSON: "),
         (b"[1]", "x:1: expected a JSON object, got [1]"),
-        (b"{}", "x:1: kind: expected one of 'header', 'session', 'segment', 'call', 'footer', got None"),
+        (
+            b"{}",
+            "x:1: kind: expected one of 'header', 'session', 'segment', 'call', 'update', 'footer', got None",
+        ),
         (b'{"kind":["call"]}', "x:1: kind: expected one of"),
         (b'{"kind":"call"}', "x:1: call.id: missing"),
         (b'{"kind":"header","unit":"bytes"}', "x:1: header.version: missing"),
@@ -304,7 +314,7 @@ FORMAT_PAGE = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
 @pytest.mark.parametrize("module", [schema, results])
 def test_every_field_and_word_is_in_the_documents(module):
     """docs/format.md is normative, so it names every field and every word of every closed set."""
-    named = set(re.findall(r"`([A-Za-z0-9_]+)`", FORMAT_PAGE))
+    named = set(re.findall(r"`([A-Za-z0-9_./]+)`", FORMAT_PAGE))
     classes = [value for value in vars(module).values() if isinstance(value, type) and is_dataclass(value)]
     words = {
         word for value in vars(module).values() if get_origin(value) is Literal for word in get_args(value)

@@ -7,7 +7,7 @@ import zstandard
 from aitrace.formats.weka import conversation_from_json
 from aitrace.formats.weka_lines import WekaImporter, WekaSurvey
 from aitrace.inspection import inspect_trace
-from aitrace.schema import Call, Dependency, Outcome, Segment, Session, Trace, Usage
+from aitrace.schema import Call, Dependency, Outcome, Segment, Session, Trace, Usage, Wire
 from aitrace.testing import TraceBuilder, make_trace
 
 S = 1_000_000_000
@@ -39,6 +39,26 @@ def test_failed_calls_are_counted_by_kind():
     inspection = inspect_trace(builder.trace())
     assert inspection.calls_by_error == {"refused": 1}
     assert (inspection.output_tokens, inspection.trees[0].sessions[0].output_tokens) == (None, None)
+
+
+def test_how_a_trace_was_recorded_is_counted():
+    builder = TraceBuilder(capture="reverse")
+    main = builder.session(
+        harness="codex", harness_version="0.46.0", evidence=["codex/thread-id", "codex/user-agent"]
+    )
+    builder.session(harness="codex", evidence=["codex/thread-id"])
+    builder.session()
+    wire = Wire(transport="websocket", response_encoding="br")
+    builder.call(main, [builder.segment(10)], wire=wire, unseen_start=True)
+    lost = builder.call(main, wire=Wire(), outcome=Outcome(error="unrecorded", ended_by="recorder"))
+    builder.call(main, attempt=2, retry_of=lost)
+    inspection = inspect_trace(builder.trace())
+    assert inspection.header.capture == "reverse"
+    assert inspection.sessions_by_harness == {"codex 0.46.0": 1, "codex": 1}
+    assert inspection.sessions_by_evidence == {"codex/thread-id": 2, "codex/user-agent": 1}
+    assert (inspection.calls_by_transport, inspection.compressed_answers) == ({"websocket": 1}, {"br": 1})
+    assert (inspection.retries, inspection.calls_with_unseen_start) == (1, 3)
+    assert inspection.calls_by_error == {"unrecorded": 1}
 
 
 # --- sharing ---
@@ -96,6 +116,20 @@ def test_what_an_agent_takes_back_from_another_is_shared_within_if_it_had_sent_i
     grown = builder.call(child, [builder.segment(64)], base=opening, keep=1)
     builder.call(main, [builder.segment(64)], base=grown, keep=2)
     assert shared_by(builder.trace()) == (64, 64 + 64, 0, 64 * 3)
+
+
+def test_a_prompt_with_an_unseen_start_shares_only_with_those_that_continue_it():
+    builder = TraceBuilder()
+    main = builder.session()
+    first = builder.segment(128)
+    builder.call(main, [first])
+    builder.call(builder.session(), [first], unseen_start=True)
+    cut = builder.call(main, [first], base=None, keep=0, unseen_start=True)
+    builder.call(main, [builder.segment(64)])
+    child = builder.session(parent=main)
+    builder.call(child, [builder.segment(64)], base=cut, keep=1)
+    builder.call(child, [first], base=0, keep=1, unseen_start=True)
+    assert shared_by(builder.trace()) == (128, 128, 0, 128 * 3 + 64 * 2 + 256)
 
 
 def test_sharing_between_trees_is_not_known_where_ids_are_local():

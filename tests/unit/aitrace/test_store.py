@@ -14,7 +14,19 @@ import zstandard
 from aitrace.codec import encode_line
 from aitrace.errors import InputError, UsageError
 from aitrace.no_text import _PATHS
-from aitrace.schema import FORMAT_VERSION, Call, Footer, Header, Segment, Session
+from aitrace.schema import (
+    FORMAT_VERSION,
+    Call,
+    CallTimes,
+    Footer,
+    Header,
+    Outcome,
+    Segment,
+    Session,
+    Update,
+    Usage,
+    Wire,
+)
 from aitrace.store import (
     DamagedTraceError,
     TraceReader,
@@ -23,7 +35,15 @@ from aitrace.store import (
     read_trace_reported,
     write_trace,
 )
-from aitrace.testing import find_problems, make_call, make_segment, make_trace
+from aitrace.testing import (
+    TraceBuilder,
+    find_problems,
+    make_call,
+    make_segment,
+    make_trace,
+    make_update,
+    recorded_lines,
+)
 
 TRACE = make_trace(2, 3)
 
@@ -259,7 +279,7 @@ def test_a_missing_file_is_told_in_one_sentence(path, tmp_path):
 
 def test_a_newer_version_is_refused(path):
     with pytest.raises(InputError, match=r"x.aitrace:1: written by a newer aitrace"):
-        read_trace(written(path, PLAIN.replace(b'"version":1', b'"version":99')))
+        read_trace(written(path, PLAIN.replace(b'"version":%d' % FORMAT_VERSION, b'"version":99')))
 
 
 FIRST_CALL = LINES.index(TRACE.calls[0])
@@ -336,6 +356,84 @@ def test_what_the_memory_model_needs_is_verified(path):
         read_trace(written(path, encode_line(LINES[0]) + encode_line(LINES[1]) + encode_line(make_call(4))))
 
 
+def recorded():
+    """A main agent that runs a sub-agent, as a recorder writes it."""
+    builder = TraceBuilder()
+    main = builder.session(harness="claude-code", harness_version="2.1.332", evidence=["inferred/prefix"])
+    wire = Wire(transport="h2", connection=0, response_encoding="br")
+    first = builder.call(main, [builder.segment(100)], wire=wire, unseen_start=True)
+    child = builder.session(main)
+    inner = builder.call(child, [builder.segment(100)], after=[first], duration_ns=5 * 10**9, tool_calls=())
+    builder.call(child, [builder.segment(100)], outcome=Outcome(error="cut", ended_by="client"))
+    builder.call(main, [builder.segment(100)], after=[first, inner])
+    return builder.trace()
+
+
+def test_updates_are_merged_into_the_calls(path):
+    trace = recorded()
+    lines = recorded_lines(trace)
+    report = read_trace_reported(written(path, frames(b"".join(map(encode_line, lines)))))[1]
+    assert read_trace(path) == trace
+    assert (report.lines, report.clean_end) == (len(lines), True)
+    assert sum(isinstance(line, Update) for line in lines) == len(trace.calls)
+
+
+def test_a_recording_that_is_written_again_has_whole_calls(path, tmp_path):
+    trace = recorded()
+    write_trace(
+        tmp_path / "copy", read_trace(written(path, b"".join(map(encode_line, recorded_lines(trace)))))
+    )
+    assert list(iter_lines(tmp_path / "copy")) == lines_of(trace)
+
+
+@pytest.mark.parametrize(("size", "states"), [(1, {(1, 0), (4, 2), (4, 4)}), (3, {(3, 2), (4, 4)})])
+def test_a_recording_cut_at_any_byte_has_every_call_that_was_begun(tmp_path, size, states):
+    """Frames of so many lines. What has no update yet is `unrecorded`; what has one is whole."""
+    trace = recorded()
+    lines = recorded_lines(trace)
+    rows = [encode_line(line) for line in lines]
+    sealed = [frames(b"".join(rows[start : start + size])) for start in range(0, len(rows), size)]
+    data = b"".join(sealed)
+    ends = [sum(map(len, sealed[:count])) for count in range(len(sealed) + 1)]
+    first = next(i for i, line in enumerate(lines) if isinstance(line, Call))
+    seen = set()
+    for keep in range(ends[first // size + 1], len(data) + 1):
+        got, report = read_trace_reported(written(tmp_path / "x", data[:keep]))
+        whole = min(size * max(i for i, end in enumerate(ends) if end <= keep), len(lines))
+        assert report.lines >= whole
+        good = lines[: report.lines]
+        begun = [line for line in good if isinstance(line, Call)]
+        ended = {line.call for line in good if isinstance(line, Update)}
+        expected = [trace.calls[c.id] if c.id in ended else c for c in begun]
+        assert list(got.calls) == expected
+        assert {c.id for c in got.calls if c.outcome.error == "unrecorded"} == {c.id for c in begun} - ended
+        seen.add((len(begun), len(ended)))
+    assert states <= seen
+
+
+def test_updates_hold_in_their_order_and_replace_only_what_they_tell(path):
+    updates = [
+        make_update(0, usage=Usage(output_tokens=5)),
+        Update(call=0, wire=Wire(request_bytes=7), extra={"x_new": 1}),
+        Update(call=0, usage=Usage(output_tokens=6)),
+    ]
+    lines = [TRACE.header, TRACE.sessions[0], make_call(0, turn=3, usage=Usage(input_tokens=9)), *updates]
+    [call] = read_trace(written(path, b"".join(map(encode_line, lines)))).calls
+    assert (Usage(output_tokens=6), Wire(request_bytes=7), 3) == (call.usage, call.wire, call.turn)
+    assert call.extra == {"x_new": 1}
+
+
+def test_an_update_of_a_call_that_is_not_there_is_refused(path):
+    with pytest.raises(InputError, match=r"x.aitrace:3: update.call: call 0 comes later or never$"):
+        read_trace(written(path, b"".join(map(encode_line, [*LINES[:2], make_update(0)]))))
+
+
+def test_a_version_1_file_has_what_it_had():
+    trace = read_trace(VERSIONS / "v1.aitrace")
+    assert (len(trace.calls), trace.header.version, trace.header.capture) == (4, FORMAT_VERSION, None)
+    assert [call.prompt.unseen_start for call in trace.calls] == [False] * 4
+
+
 def break_off(writer, lines):
     for line in lines:
         writer.write(line)
@@ -377,6 +475,16 @@ class TestTraceWriter:
         assert footer == Footer(
             sessions=2, segments=segments, calls=6, blocks=blocks, dropped_calls=2, notes={"parse_errors": 1}
         )
+
+    def test_updates_are_written_and_counted_in_nothing(self, path):
+        call = make_call(0, times=CallTimes(request_ns=0), outcome=Outcome(error="unrecorded"))
+        lines = [TRACE.header, TRACE.sessions[0], call, make_update(0)]
+        with TraceWriter(path) as writer:
+            for line in lines:
+                writer.write(line)
+            footer = writer.finish()
+        assert footer == Footer(sessions=1, segments=0, calls=1, blocks=0)
+        assert list(iter_lines(path)) == [*lines, footer]
 
     def test_an_exception_leaves_nothing_behind(self, path):
         with pytest.raises(RuntimeError), TraceWriter(path) as writer:
@@ -483,7 +591,8 @@ def test_a_file_of_every_version_is_read_for_ever(version):
     """These files are never written anew: they are what older programs left behind."""
     lines = list(iter_lines(VERSIONS / f"v{version}.aitrace"))
     assert list(find_problems(enumerate(lines, 1))) == []
-    assert {type(line) for line in lines} == {Header, Session, Segment, Call, Footer}
+    assert {type(line) for line in lines} - {Update} == {Header, Session, Segment, Call, Footer}
+    assert (Update in map(type, lines)) == (version >= 2)
 
 
 def test_the_file_of_this_version_is_written_as_it_was():

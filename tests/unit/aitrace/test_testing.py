@@ -1,19 +1,44 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from aitrace.clock import Clock
-from aitrace.schema import CallTimes, Dependency, Outcome, Prompt, Usage
+from aitrace.schema import (
+    Call,
+    CallTimes,
+    Dependency,
+    Footer,
+    Outcome,
+    Prompt,
+    Session,
+    Trace,
+    Update,
+    Usage,
+    Wire,
+)
 from aitrace.testing import (
     ManualClock,
     TraceBuilder,
     find_problems,
+    make_call,
     make_call_result,
     make_run_end,
     make_run_header,
     make_trace,
+    make_update,
+    recorded_lines,
 )
 from aitrace.units import NS_PER_S
+from aitrace.updates import updated_call
+
+TRACE_OF_UNKNOWN_ENDS = Trace(
+    header=make_trace().header,
+    sessions=(Session(id=0, root=0),),
+    segments=(),
+    calls=tuple(make_call(i, times=CallTimes(request_ns=i)) for i in range(2)),
+    footer=Footer(sessions=1, segments=0, calls=2, blocks=0),
+)
 
 
 def problems(trace):
@@ -60,6 +85,52 @@ def test_sub_agents_are_spawned_and_joined():
     assert [wait.relation for wait in trace.calls[inner].after] == ["spawn"]
     assert [wait.relation for wait in trace.calls[last].after] == ["sequence", "join"]
     assert trace.calls[last].usage.input_tokens == 25
+
+
+def test_a_recorder_writes_each_call_when_it_begins_and_an_update_when_it_ends():
+    builder = TraceBuilder()
+    main = builder.session(harness="codex", harness_version="0.46.0", evidence=["codex/thread-id"])
+    first = builder.call(main, [builder.segment(100)], wire=Wire(connection=0))
+    builder.call(main, after=[first], at_ns=NS_PER_S // 2)
+    builder.call(main)
+    trace = builder.trace()
+    lines = recorded_lines(trace)
+    assert [(type(line), getattr(line, "id", None)) for line in lines[3:-1]] == [
+        (Call, 0),
+        (Call, 1),
+        (Update, None),
+        (Update, None),
+        (Call, 2),
+        (Update, None),
+    ]
+    assert list(find_problems(enumerate(lines, 1))) == []
+    assert (trace.footer, lines[:-1]) == (lines[-1], recorded_lines(replace(trace, footer=None)))
+    open_call = lines[3]
+    assert (open_call.outcome.error, open_call.times, open_call.wire) == (
+        "unrecorded",
+        CallTimes(request_ns=0),
+        Wire(connection=0),
+    )
+    assert trace.calls[0] == updated_call(open_call, lines[5])
+
+
+def test_a_call_of_unknown_end_has_an_update_too():
+    lines = recorded_lines(TRACE_OF_UNKNOWN_ENDS)
+    assert [type(line) for line in lines[2:-1]] == [Call, Update, Call, Update]
+
+
+def test_an_update_ends_the_call_that_has_its_number():
+    update = make_update(2, usage=Usage(output_tokens=1))
+    assert (update.times, update.outcome.status) == (make_call(2).times, 200)
+
+
+def test_a_prompt_that_continues_one_with_an_unseen_start_has_one():
+    builder = TraceBuilder()
+    session = builder.session()
+    builder.call(session, [builder.segment(10)], unseen_start=True)
+    builder.call(session, [builder.segment(10)])
+    builder.call(session, [builder.segment(10)], keep=0)
+    assert [call.prompt.unseen_start for call in builder.trace().calls] == [True, True, False]
 
 
 def test_everything_can_be_given():

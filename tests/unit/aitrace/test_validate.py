@@ -14,11 +14,21 @@ from aitrace.schema import (
     Segment,
     Session,
     ToolCall,
+    Update,
     Usage,
+    Wire,
 )
-from aitrace.testing import TraceBuilder, find_problems, make_call, make_segment, make_trace
+from aitrace.testing import (
+    TraceBuilder,
+    find_problems,
+    make_call,
+    make_segment,
+    make_trace,
+    make_update,
+    recorded_lines,
+)
 from aitrace.units import NS_PER_S
-from aitrace.validate import ReferenceRules, TraceRules
+from aitrace.validate import MAX_SEGMENT_BLOCKS, ReferenceRules, TraceRules
 
 HEADER = Header(producer="aitrace 0", unit="tokens", block_size=64)
 ROOT = Session(id=0, root=0)
@@ -51,6 +61,13 @@ def tree():
 def test_a_whole_trace_has_no_problems():
     for trace in (make_trace(3, 4), tree()):
         assert list(find_problems(enumerate(lines_of(trace), 1))) == []
+
+
+def test_the_header_is_known_once_it_was_seen():
+    rules = TraceRules()
+    assert rules.header is None
+    rules.check(1, HEADER)
+    assert rules.header == HEADER
 
 
 def test_an_empty_trace_is_in_doubt():
@@ -122,6 +139,16 @@ def test_sessions_form_trees(session, rule, message):
 )
 def test_blocks_cover_the_size_and_are_numbered_in_order(segment, message):
     assert [(2, "blocks", f"segment.blocks: {message}")] == problems(segment)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "is_right"), [(MAX_SEGMENT_BLOCKS, True), (MAX_SEGMENT_BLOCKS + 1, False)]
+)
+def test_a_segment_has_a_bounded_number_of_blocks(blocks, is_right):
+    """A line of 80 bytes must not stand for 2^40 ids that a reader would list."""
+    found = problems(make_segment(0, blocks, 0, blocks=((0, blocks),)), header=replace(HEADER, block_size=1))
+    message = f"segment.blocks: expected at most {MAX_SEGMENT_BLOCKS} blocks, got {blocks}"
+    assert found == ([] if is_right else [(2, "blocks", message)])
 
 
 def test_blocks_and_sizes_are_not_negative():
@@ -448,3 +475,137 @@ def test_the_reference_rules_are_enough_without_a_header():
 
 def test_a_segment_with_text_before_any_header_is_judged_by_nothing():
     assert TraceRules().check(1, make_segment(0, 64, 0, text="x")) == []
+
+
+# --- updates ---
+
+
+OPEN = make_call(
+    0, times=CallTimes(request_ns=0), outcome=Outcome(error="unrecorded", ended_by="recorder"), usage=Usage()
+)
+
+
+def test_a_recording_has_no_problems():
+    for trace in (make_trace(3, 4), tree()):
+        assert list(find_problems(enumerate(recorded_lines(trace), 1))) == []
+
+
+def test_an_update_names_an_earlier_call():
+    early = make_update(1, times=CallTimes(request_ns=0, end_ns=-1), tool_calls=(ToolCall(end_ns=-1),))
+    found = problems(ROOT, OPEN, early, make_update(0), make_call(1))
+    assert found[0] == (4, "reference", "update.call: call 1 comes later or never")
+    assert [p[1] for p in found] == ["reference", "times"]
+    assert problems(Update(call=-1)) == [(2, "reference", "update.call: call -1 is no id")]
+
+
+@pytest.mark.parametrize(
+    ("update", "rule", "message"),
+    [
+        (Update(call=0, times=CallTimes(request_ns=3)), "times", "times.request_ns: the call's is 0, got 3"),
+        (
+            Update(call=0, times=CallTimes(request_ns=0, headers_ns=7, end_ns=6)),
+            "times",
+            "times.end_ns: 6 lies before headers_ns 7",
+        ),
+        (
+            make_update(0, tool_calls=(ToolCall(end_ns=NS_PER_S + 1),)),
+            "times",
+            f"tool_calls.0.end_ns: {NS_PER_S + 1} lies outside of the call, 0 to {NS_PER_S}",
+        ),
+        (
+            make_update(0, events=Events(at_ns=(5, NS_PER_S + 1), size_bytes=(1, 1))),
+            "events",
+            f"events.at_ns: ends at {NS_PER_S + 1}, after end_ns {NS_PER_S}",
+        ),
+        (
+            make_update(0, usage=Usage(input_tokens=-1)),
+            "usage",
+            "usage.input_tokens: expected at least 0, got -1",
+        ),
+        (make_update(0, outcome=Outcome(status=7)), "range", "outcome.status: expected 100 to 599, got 7"),
+        (
+            make_update(0, outcome=Outcome(retry_after_ns=-7)),
+            "range",
+            "outcome.retry_after_ns: expected at least 0, got -7",
+        ),
+        (
+            make_update(0, tool_calls=(ToolCall(duration_ns=-7),)),
+            "range",
+            "tool_calls.0.duration_ns: expected at least 0, got -7",
+        ),
+        (make_update(0, wire=Wire(connect_ns=-7)), "range", "wire.connect_ns: expected at least 0, got -7"),
+    ],
+)
+def test_the_call_with_its_update_keeps_the_rules(update, rule, message):
+    assert [(4, rule, f"update.{message}")] == problems(ROOT, OPEN, update)
+
+
+def test_what_an_update_misreports_is_a_warning():
+    rules = TraceRules()
+    for number, line in enumerate((HEADER, ROOT, OPEN), 1):
+        rules.check(number, line)
+    [finding] = rules.check(4, make_update(0, usage=Usage(output_tokens=1, reasoning_tokens=2)))
+    assert (finding.severity, finding.rule) == ("warning", "usage")
+    assert finding.message == "update.usage.reasoning_tokens: 2 of 1 output tokens"
+
+
+def test_what_is_known_of_a_call_before_its_end_is_judged_when_the_end_is_known():
+    """Events and tool calls of one update, the end of the next."""
+    events = Events(at_ns=(2 * NS_PER_S,), size_bytes=(1,))
+    first = Update(call=0, events=events, tool_calls=(ToolCall(end_ns=3 * NS_PER_S),))
+    assert problems(ROOT, OPEN, first, Update(call=0, usage=Usage())) == []
+    found = problems(ROOT, OPEN, first, Update(call=0, usage=Usage()), make_update(0))
+    assert [(p[0], p[1]) for p in found] == [(6, "times"), (6, "events")]
+    better = make_update(0, events=Events(), tool_calls=())
+    assert problems(ROOT, OPEN, first, better) == []
+
+
+def test_what_comes_after_the_end_is_judged_by_it():
+    late = Update(call=0, tool_calls=(ToolCall(end_ns=NS_PER_S), ToolCall(end_ns=NS_PER_S + 1)))
+    assert [p[:2] for p in problems(ROOT, OPEN, make_update(0), late)] == [(5, "times")]
+
+
+def test_an_end_that_is_known_stays():
+    other = Update(call=0, times=CallTimes(request_ns=0, end_ns=5))
+    assert problems(ROOT, OPEN, make_update(0), make_update(0)) == []
+    assert problems(ROOT, OPEN, make_update(0), other) == [
+        (5, "times", f"update.times.end_ns: the call's is {NS_PER_S} already, got 5")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gap_ns", "is_right"), [(None, True), (9 * NS_PER_S, True), (9 * NS_PER_S + 2, False), (0, False)]
+)
+def test_a_gap_is_judged_when_both_times_are_known(gap_ns, is_right):
+    """The line that states it is written before the end that it counts from."""
+    wait = make_call(1, after=(Dependency(call=0, relation="sequence", gap_ns=gap_ns),))
+    assert problems(ROOT, OPEN, wait) == []
+    found = problems(ROOT, OPEN, wait, Update(call=0, wire=Wire()), make_update(0))
+    message = f"call.after.0.gap_ns: the times of both calls make {9 * NS_PER_S}, got {gap_ns}"
+    assert ([] if is_right else [(4, "gap", message)]) == found
+
+
+def test_a_gap_after_a_dispatch_needs_no_end():
+    wait = Dependency(call=0, relation="sequence", trigger="dispatch", gap_ns=10 * NS_PER_S)
+    assert problems(ROOT, OPEN, make_call(1, after=(wait,)), make_update(0)) == []
+
+
+def test_a_call_that_never_got_its_update_is_in_doubt():
+    lines = [ROOT, OPEN, make_call(1, outcome=OPEN.outcome), make_update(1)]
+    footer = Footer(sessions=1, segments=0, calls=2, blocks=0)
+    message = "call.outcome: how call 0 ended is not in the file"
+    assert problems(*lines, footer, end=True) == [(3, "unrecorded", message)]
+    assert problems(*lines, make_update(0), footer, end=True) == []
+    assert [f.severity for f in find_problems(enumerate([HEADER, *lines, footer], 1))] == ["warning"]
+
+
+def test_an_update_that_does_not_tell_the_outcome_leaves_it_open():
+    lines = [ROOT, OPEN, make_update(0, outcome=None), make_update(0, outcome=OPEN.outcome)]
+    footer = Footer(sessions=1, segments=0, calls=1, blocks=0)
+    assert [p[1] for p in problems(*lines, footer, end=True)] == ["unrecorded"]
+
+
+@pytest.mark.parametrize("name", ["connection", "connect_ns", "request_bytes", "response_bytes"])
+def test_what_is_told_of_the_wire_is_not_negative(name):
+    message = f"call.wire.{name}: expected at least 0, got -1"
+    assert problems(ROOT, make_call(0, wire=Wire(**{name: -1}))) == [(3, "range", message)]

@@ -74,6 +74,23 @@ def test_what_a_tree_without_a_call_to_play_only_counted_is_noted_once():
     assert plan_of(builder.trace(), trees=5).notes == ("calls left out, since they only counted tokens: 1",)
 
 
+def test_calls_without_a_recorded_end_and_prompts_without_a_start_are_played_and_noted():
+    """Not among those that failed: how they ended is not known."""
+    builder = TraceBuilder()
+    for _ in range(3):
+        main = builder.session()
+        builder.call(main, [builder.segment(100)], unseen_start=True)
+        lost = Outcome(error="unrecorded", ended_by="recorder")
+        builder.call(main, outcome=lost, usage=Usage(), times=CallTimes(request_ns=9 * S))
+    plan = plan_of(builder.trace(), trees=2)
+    assert plan.calls[1].output_tokens == 100
+    assert plan.notes[:3] == (
+        "calls whose end is not in the recording, sent like the others: 2",
+        "prompts whose start is not in the recording, played without it: 4",
+        "calls with an answer of unknown length, for which 100 tokens are taken (median): 2",
+    )
+
+
 def test_no_median_is_claimed_where_the_trace_knows_none():
     builder = TraceBuilder()
     builder.call(builder.session(), usage=Usage())

@@ -21,6 +21,17 @@ def test_the_ratio_is_reported_tokens_over_bytes_of_the_same_prompts():
     assert "0.2000 tokens per byte, from the usage reported for 2 of 3 calls" in ratio.note
 
 
+def test_the_ratio_leaves_out_prompts_whose_start_was_not_seen():
+    """Their reported tokens count what their size does not."""
+    builder = TraceBuilder(unit="bytes", block_size=256)
+    for reported, unseen_start in ((250, False), (90_000, True)):
+        usage = Usage(input_tokens=reported)
+        builder.call(builder.session(), [builder.segment(1000)], usage=usage, unseen_start=unseen_start)
+    ratio = token_ratio(builder.trace())
+    assert ratio.tokens_per_unit == 0.25
+    assert "from the usage reported for 1 of 2 calls" in ratio.note
+
+
 def test_without_usage_a_quarter_of_a_token_per_byte_is_assumed_and_noted():
     builder = TraceBuilder(unit="bytes", block_size=256)
     builder.call(builder.session(), [builder.segment(1000)], usage=Usage())
