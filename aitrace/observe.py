@@ -5,12 +5,12 @@ handed in decoded (no content-encoding).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from aitrace.protocols.protocol import MalformedResponseError, Reply, WireProtocol
+from aitrace.protocols.protocol import MalformedResponseError, Reply, StreamReader, WireProtocol
 from aitrace.schema import ErrorKind, Events, ToolCall, Usage
 from aitrace.sse import SseEvent, SseParser
 from aitrace.units import NS_PER_S
@@ -22,7 +22,7 @@ _ERROR_CHARS = 200
 _TRAILING_CODE = re.compile(r" \([\w.-]{1,48}\)\Z")
 _ERROR_BODY_BYTES = 65_536
 _MAX_WAIT_S = 1_000_000_000
-_HEADERS = frozenset({"content-type", "retry-after", "date"})
+_HEADERS = frozenset({"content-type", "retry-after", "retry-after-ms", "date"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,15 @@ class Observation:
 class ResponseObserver:
     """Watches one response. Call `on_headers`, then `on_chunk` for each piece, and `on_end` once.
 
+    Answers that come as messages of a WebSocket have no headers; `on_event` takes each message.
+
+    Args:
+        protocol: Wire protocol of the answer.
+        streamed: Whether the request asked for a stream; the answer's content type decides where it tells.
+        keep_timeline: Whether to keep time and size of each event.
+        keep_text: Whether to keep the answer's text.
+        read_reply: What reads an answer that is no stream; None for the protocol's own `read_reply`.
+
     Examples:
         >>> from aitrace.protocols import PROTOCOLS
         >>> observer = ResponseObserver(PROTOCOLS["chat"], streamed=True)
@@ -90,13 +99,21 @@ class ResponseObserver:
     """
 
     def __init__(
-        self, protocol: WireProtocol, *, streamed: bool, keep_timeline: bool = False, keep_text: bool = False
+        self,
+        protocol: WireProtocol,
+        *,
+        streamed: bool,
+        keep_timeline: bool = False,
+        keep_text: bool = False,
+        read_reply: Callable[[bytes], Reply] | None = None,
     ) -> None:
         self._protocol = protocol
         self._is_stream = streamed
         self._keep_timeline = keep_timeline
         self._keep_text = keep_text
-        self._reader = protocol.open_stream()
+        self._read_reply = read_reply or protocol.read_reply
+        self.reader: StreamReader = protocol.open_stream()
+        """What the events have said so far."""
         self._parser = SseParser()
         self._body: list[bytes] = []
         self._status: int | None = None
@@ -120,7 +137,9 @@ class ResponseObserver:
         known = {name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS}
         self._status = status
         self._headers_ns = at_ns
-        self._retry_after_ns = retry_after_ns(known.get("retry-after"), known.get("date"))
+        self._retry_after_ns = retry_after_ns(
+            known.get("retry-after"), known.get("date"), known.get("retry-after-ms")
+        )
         self._is_stream = _is_stream(status, known.get("content-type", ""), fallback=self._is_stream)
 
     def on_chunk(self, data: bytes, at_ns: int) -> None:
@@ -133,6 +152,11 @@ class ResponseObserver:
                 self._take(event, at_ns)
         elif not self._is_error_status() or self._response_bytes - len(data) < _ERROR_BODY_BYTES:
             self._body.append(data)
+
+    def on_event(self, data: bytes, at_ns: int) -> None:
+        """A message came that is one event."""
+        self._count_bytes(len(data), at_ns)
+        self._take(SseEvent("message", data, len(data)), at_ns)
 
     def on_end(
         self, at_ns: int, error: ErrorKind | None = None, error_text: str | None = None
@@ -162,7 +186,7 @@ class ResponseObserver:
         if self._keep_timeline:
             self._at_ns.append(at_ns)
             self._size_bytes.append(len(event.data))
-        reader = self._reader
+        reader = self.reader
         kind = reader.read(event)
         if kind is not None:
             self._take_token(at_ns, is_visible=kind == "content")
@@ -188,7 +212,7 @@ class ResponseObserver:
         return ("refused" if self._status in REFUSALS else "http_error"), text
 
     def _stream_error(self, error: ErrorKind | None, text: str | None) -> tuple[ErrorKind | None, str | None]:
-        reader = self._reader
+        reader = self.reader
         if reader.error is not None:
             return "error_event", reader.error
         # The chat protocol's servers do not all send [DONE]; a clean end after the finish reason is one too.
@@ -208,7 +232,7 @@ class ResponseObserver:
     def _whole_observation(self, at_ns: int, error: ErrorKind | None, error_text: str | None) -> Observation:
         """Of an answer that is one JSON body."""
         try:
-            reply = self._protocol.read_reply(b"".join(self._body))
+            reply = self._read_reply(b"".join(self._body))
         except MalformedResponseError as malformed:
             if error is None:
                 return self._observation(at_ns, self._kind_of_nothing(), str(malformed))
@@ -218,7 +242,7 @@ class ResponseObserver:
     def _observation(
         self, at_ns: int, error: ErrorKind | None, error_text: str | None, reply: Reply | None = None
     ) -> Observation:
-        reader = self._reader
+        reader = self.reader
         if reply is None:
             text = "".join(reader.text)
             tools = tuple(self._tools)
@@ -265,11 +289,16 @@ def _shortened(text: str) -> str:
     return text[: _ERROR_CHARS - len(end)] + end
 
 
-def retry_after_ns(value: str | None, date: str | None) -> int | None:
+def retry_after_ns(value: str | None, date: str | None, value_ms: str | None = None) -> int | None:
     """The wait in a `Retry-After` header, at least 0.
 
-    Given in seconds, or as a date to be counted from the response's own `Date`; None if it is neither.
+    Given in seconds, or as a date to be counted from the response's own `Date`; None if it is neither. A readable
+    `Retry-After-Ms` comes first, as in the clients of the vendors that send it.
     """
+    if value_ms is not None:
+        wait_ns = retry_after_ns(value_ms, None)
+        if wait_ns is not None:
+            return wait_ns // 1000
     if value is None:
         return None
     try:

@@ -12,6 +12,10 @@ PROTOCOLS: dict[ProtocolName, WireProtocol] = {
     "chat": ChatProtocol(),
 }
 
+PARTS_RULES = ("anthropic/cache-control", "anthropic/ids", "chat/ids", "responses/ids")
+"""What `read_request` leaves out of every prompt, by names for a trace's header: marks of what to cache, and the ids
+and states of items and tool calls, which no model sees."""
+
 # Codex with a ChatGPT login posts to `/backend-api/codex/responses`: only the vendor of Messages always says `/v1`.
 _PATH_ENDS: dict[str, ProtocolName] = {
     "/v1/messages": "anthropic",

@@ -16,6 +16,7 @@ from aitrace.protocols.bodies import (
     objects,
     optional_text,
     read_answer,
+    read_object,
     read_request,
     result_text,
     sorted_json,
@@ -25,6 +26,7 @@ from aitrace.protocols.bodies import (
 )
 from aitrace.protocols.protocol import (
     MalformedRequestError,
+    MalformedResponseError,
     Reply,
     Request,
     RequestPart,
@@ -103,6 +105,18 @@ class AnthropicProtocol:
     def write_error(self, status: int, message: str) -> bytes:
         kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
+
+
+def read_token_count(body: bytes) -> Reply:
+    """The answer of `POST /v1/messages/count_tokens`: the size of the prompt, nothing generated.
+
+    Raises:
+        MalformedResponseError: it is none.
+    """
+    tokens = count(read_object(body), "input_tokens")
+    if tokens is None:
+        raise MalformedResponseError("input_tokens: expected a number of tokens")
+    return Reply(usage=Usage(input_tokens=tokens), finish=None, text="", tool_names=())
 
 
 class AnthropicStreamReader(JsonStreamReader):

@@ -48,8 +48,8 @@ def read_request(
     )
 
 
-def read_answer(body: bytes, member: str) -> dict[str, Any]:
-    """The JSON object of an answer that has the list `member`; an error in its place is not of the protocol."""
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object that an answer is; an error in its place is not of the protocol."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -58,6 +58,12 @@ def read_answer(body: bytes, member: str) -> dict[str, Any]:
         raise MalformedResponseError(f"expected a JSON object, got {shown(value)}")
     if value.get("error") is not None:
         raise MalformedResponseError(error_text(body))
+    return cast("dict[str, Any]", value)
+
+
+def read_answer(body: bytes, member: str) -> dict[str, Any]:
+    """The JSON object of an answer that has the list `member`."""
+    value = read_object(body)
     if not isinstance(value.get(member), list):
         raise MalformedResponseError(f"{member}: expected a list, got {shown(value.get(member))}")
     return value

@@ -1,6 +1,6 @@
 """Pure: the OpenAI Responses protocol."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -132,6 +132,10 @@ class ResponsesStreamReader(JsonStreamReader):
 
     def __init__(self) -> None:
         super().__init__()
+        self.response_id: str | None = None
+        """What a later request may continue; None until a whole or incomplete answer ended."""
+        self.output: list[dict[str, Any]] = []
+        """Items of the answer, in order: those that ended, or else those that its end lists."""
         self._started: set[int | str] = set()
 
     def _take(self, payload: dict[str, Any]) -> TokenKind | None:
@@ -160,6 +164,7 @@ class ResponsesStreamReader(JsonStreamReader):
         """An item's end is a token only if no delta brought its content before."""
         item = shaped_object(payload, "item")
         kind = shaped_text(item, "type")
+        self.output.append(item)
         is_new = _item_key(payload, item.get("id")) not in self._started
         if kind in _CLIENT_TOOLS:
             self.ended_tools.append(_tool_name(item))
@@ -177,6 +182,10 @@ class ResponsesStreamReader(JsonStreamReader):
         self.finish = _finish(response)
         if is_failed:
             self.error = described_error(response.get("error")) or "response.failed"
+            return
+        self.response_id = optional_text(response.get("id"))
+        if not self.output and isinstance(response.get("output"), list):
+            self.output = [item for item in response["output"] if isinstance(item, dict)]
 
 
 def _item_key(payload: dict[str, Any], item_id: Any) -> int | str:
@@ -184,6 +193,23 @@ def _item_key(payload: dict[str, Any], item_id: Any) -> int | str:
     if "output_index" not in payload and isinstance(item_id, str):
         return item_id
     return shaped_index(payload, "output_index")
+
+
+def head_size(body: Mapping[str, Any]) -> int:
+    """How many parts of a request's prompt are tools and instructions, which each request states anew."""
+    tools = body.get("tools")
+    return (len(tools) if isinstance(tools, list) else 0) + bool(body.get("instructions"))
+
+
+def parts_from_output(items: Iterable[Mapping[str, Any]]) -> tuple[RequestPart, ...]:
+    """The items of an answer as they are read from the prompt of a request that holds them.
+
+    Raises:
+        MalformedRequestError: an item is not of the protocol.
+    """
+    return tuple(
+        part for index, item in enumerate(items) for part in _item_parts(dict(item), f"output[{index}]")
+    )
 
 
 def _request_parts(value: dict[str, Any]) -> Iterator[RequestPart]:

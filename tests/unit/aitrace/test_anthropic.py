@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from aitrace.protocols.anthropic import AnthropicProtocol
+from aitrace.protocols.anthropic import AnthropicProtocol, read_token_count
 from aitrace.protocols.protocol import (
     MalformedRequestError,
     MalformedResponseError,
@@ -569,3 +569,17 @@ def test_written_errors_have_the_type_of_their_status(status, kind):
     body = PROTOCOL.write_error(status, 'a "b"')
     assert orjson.loads(body) == {"type": "error", "error": {"type": kind, "message": 'a "b"'}}
     assert PROTOCOL.read_error(body) == 'a "b"'
+
+
+# Counts of tokens
+
+
+def test_a_count_of_tokens_is_usage_without_an_answer():
+    reply = read_token_count(b'{"input_tokens":42}')
+    assert (reply.usage, reply.finish, reply.text) == (Usage(input_tokens=42), None, "")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"input_tokens":"42"}', b'{"error":{"message":"no"}}'])
+def test_anything_else_is_no_count(body):
+    with pytest.raises(MalformedResponseError):
+        read_token_count(body)

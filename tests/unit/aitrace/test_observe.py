@@ -7,6 +7,7 @@ import pytest
 
 from aitrace.observe import ResponseObserver, retry_after_ns
 from aitrace.protocols import PROTOCOLS
+from aitrace.protocols.anthropic import read_token_count
 from aitrace.schema import Events, ToolCall, Usage
 
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
@@ -409,3 +410,55 @@ def test_retry_after_is_read_from_headers_in_any_case():
 def test_two_observations_differ_only_in_what_was_asked_for():
     kept = observe("chat", CHAT, keep_text=True, keep_timeline=True)
     assert replace(kept, text=None, timeline=None) == observe("chat", CHAT)
+
+
+@pytest.mark.parametrize(
+    ("value_ms", "value", "wait_ns"),
+    [
+        ("250", "3", 250_000_000),
+        ("0.5", None, 500_000),
+        ("soon", "3", 3_000_000_000),
+        ("soon", None, None),
+        (None, "3", 3_000_000_000),
+    ],
+)
+def test_a_wait_in_milliseconds_comes_first(value_ms, value, wait_ns):
+    assert retry_after_ns(value, None, value_ms) == wait_ns
+
+
+def test_a_wait_in_milliseconds_is_read_from_headers():
+    seen = observe("chat", [], status=429, headers={"Retry-After-Ms": "250", "Retry-After": "1"})
+    assert seen.retry_after_ns == 250_000_000
+
+
+# Answers of other carriers
+
+
+def test_messages_of_a_websocket_are_events():
+    observer = ResponseObserver(PROTOCOLS["responses"], streamed=True, keep_timeline=True)
+    delta = orjson.dumps({"type": "response.output_text.delta", "output_index": 0, "delta": "x"})
+    end = orjson.dumps({"type": "response.completed", "response": {"id": "r", "status": "completed"}})
+    observer.on_event(delta, 20)
+    observer.on_event(end, 30)
+    seen = observer.on_end(31)
+    assert (seen.error, seen.status, seen.headers_ns, seen.finish) == (None, None, None, "completed")
+    assert (seen.first_byte_ns, seen.first_token_ns, seen.events) == (20, 20, 2)
+    assert seen.timeline == Events(at_ns=(20, 30), size_bytes=(len(delta), len(end)))
+    assert seen.response_bytes == len(delta) + len(end)
+
+
+def test_an_answer_that_is_no_stream_may_be_read_in_another_way():
+    seen = observe(
+        "anthropic",
+        [(20, b'{"input_tokens":42}')],
+        headers=JSON,
+        streamed=False,
+        read_reply=read_token_count,
+    )
+    assert (seen.error, seen.usage) == (None, Usage(input_tokens=42))
+
+
+def test_what_the_events_said_can_be_asked_for():
+    observer = ResponseObserver(PROTOCOLS["chat"], streamed=True)
+    observer.on_chunk(text("Hel"), 20)
+    assert observer.reader.text == ["Hel"]

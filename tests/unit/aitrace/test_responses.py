@@ -10,7 +10,7 @@ from aitrace.protocols.protocol import (
     WireMessage,
     WirePart,
 )
-from aitrace.protocols.responses import ResponsesProtocol
+from aitrace.protocols.responses import ResponsesProtocol, head_size, parts_from_output
 from aitrace.schema import Usage
 from aitrace.sse import SseEvent
 
@@ -438,3 +438,49 @@ def test_written_errors_have_the_type_of_their_status(status, kind, code):
         "error": {"message": "full", "type": kind, "param": None, "code": code},
     }
     assert PROTOCOL.read_error(body) == "full"
+
+
+# Answers that may be continued
+
+ANSWER = [
+    {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2Vj"},
+    {"type": "message", "id": "m_1", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]},
+    {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "c",
+        "name": "exec",
+        "arguments": "{}",
+        "status": "done",
+    },
+]
+
+
+def test_a_whole_answer_leaves_its_id_and_items():
+    reader, _ = read(*(item_done(i, **item) for i, item in enumerate(ANSWER)), completed())
+    assert (reader.response_id, reader.output) == ("r", ANSWER)
+
+
+def test_items_that_only_the_end_lists_are_the_answer():
+    reader, _ = read(completed("incomplete", output=[*ANSWER, "?"]))
+    assert (reader.response_id, reader.output) == ("r", ANSWER)
+    assert read(completed(output=None))[0].output == []
+
+
+@pytest.mark.parametrize("payloads", [[item_done(0, **ANSWER[1])], [completed("failed")]])
+def test_a_cut_or_failed_answer_has_no_id(payloads):
+    assert read(*payloads)[0].response_id is None
+
+
+def test_items_of_an_answer_are_the_parts_of_a_prompt_that_holds_them():
+    assert parts_from_output(ANSWER) == request(input=ANSWER).parts
+    with pytest.raises(MalformedRequestError, match=r"output\[0\].call_id"):
+        parts_from_output([{"type": "function_call", "name": "exec", "arguments": "{}"}])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [{}, {"tools": None, "instructions": ""}, {"tools": [{"name": "a"}, {"name": "b"}], "instructions": "x"}],
+)
+def test_the_head_of_a_prompt_is_what_comes_before_its_input(head):
+    assert head_size(request(**head).body) == len(request(**head).parts) - 1
