@@ -1,5 +1,6 @@
 """I/O: `aitrace convert`, from traces of other tools to one trace of aitrace."""
 
+import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +13,11 @@ from typing import Protocol
 import click
 import orjson
 
+from aitrace.assembly import Assembler
 from aitrace.errors import InputError, UsageError
-from aitrace.formats.format import FORMAT_NAMES, FormatName, Summary, sniffed_format
+from aitrace.formats.format import FORMAT_NAMES, HISTORIES, FormatName, Summary, sniffed_format
+from aitrace.formats.history import BLOCK_BYTES, HistoryImporter, HistoryReading, HistorySurvey
+from aitrace.formats.history_source import History, HistoryTree, find_history
 from aitrace.formats.mooncake import DEFAULT_BLOCK_SIZE, MooncakeImporter, header_for, request_from_json
 from aitrace.formats.source import SourceFile
 from aitrace.formats.weka import WekaConversation, conversation_from_json
@@ -68,11 +72,14 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
     force: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Turn traces of other tools into aitrace's format.
+    """Turn traces of other tools, or local histories, into aitrace's format.
 
     Reads traces of kv-cache-tester and SemiAnalysis (weka) and of Mooncake, one JSON document or JSON lines per
     file, plain, .gz or .zst; IN may be - for stdin. Several weka inputs become one trace; of mooncake, each file is a
     trace of its own.
+
+    Reads the histories of Claude Code (~/.claude/projects), Codex (~/.codex/sessions) and OpenCode
+    (~/.local/share/opencode): directories, files of theirs, or the database. No text of theirs is written.
 
     \b
     Example:
@@ -89,13 +96,29 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
         raise UsageError("--json and -o - both write to stdout", hint="name a file for the trace")
     if not to_stdout:
         _check_output(output, inputs, force=force)
-    sources = [SourceFile(path) for path in inputs]
-    chosen = source_format or _common_format(sources)
-    if chosen == "weka" and block_size is not None:
-        raise UsageError("--block-size is for mooncake, weka files state theirs")
+    convert_to = _converter(inputs, source_format, block_size, attribution)
+    summary = _through_file(convert_to) if to_stdout else convert_to(output)
+    if as_json:
+        click.echo(orjson.dumps({"version": 1, "output": str(output), **asdict(summary)}))
+    click.echo(summary_text(summary, "stdout" if to_stdout else str(output)), err=True)
+
+
+def _converter(
+    inputs: Sequence[str], source_format: FormatName | None, block_size: int | None, attribution: str | None
+) -> Callable[[Path], Summary]:
+    """What writes the trace of the inputs, once it is known what they are."""
+    history = find_history(inputs, source_format)
+    sources = [SourceFile(path) for path in inputs] if history is None else []
+    chosen = history.format if history is not None else source_format or _common_format(sources)
+    if chosen != "mooncake" and block_size is not None:
+        raise UsageError(
+            "--block-size is for mooncake, weka files state theirs, histories are cut into blocks here"
+        )
 
     def convert_to(path: Path) -> Summary:
         try:
+            if history is not None:
+                return _convert_history(history, path, attribution)
             if chosen == "mooncake":
                 return _convert_mooncake(sources, path, block_size or DEFAULT_BLOCK_SIZE, attribution)
             return _convert_weka(sources, path, attribution)
@@ -105,10 +128,7 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
             )
             raise
 
-    summary = _through_file(convert_to) if to_stdout else convert_to(output)
-    if as_json:
-        click.echo(orjson.dumps({"version": 1, "output": str(output), **asdict(summary)}))
-    click.echo(summary_text(summary, "stdout" if to_stdout else str(output)), err=True)
+    return convert_to
 
 
 def _through_file(convert_to: Callable[[Path], Summary]) -> Summary:
@@ -182,6 +202,39 @@ def _convert_mooncake(
     return _write(output, header, importer.lines(requests), importer)
 
 
+def _convert_history(history: History, output: Path, attribution: str | None) -> Summary:
+    click.echo(_told(history), err=True)
+    survey = HistorySurvey(history.format)
+    first = HistoryReading()
+    starts: list[tuple[int, int, HistoryTree]] = []
+    for number, tree in enumerate(history.trees):
+        calls = tree.read(first)
+        for call in calls:
+            survey.add(call)
+        if calls:
+            starts.append((min(call.request_ns for call in calls), number, tree))
+    header = survey.header(producer=_producer(), attribution=attribution)
+    # The key is thrown away with the assembler: nobody can test a guess at somebody's text against the trace.
+    assembler = Assembler(secrets.token_bytes(32), block_size=BLOCK_BYTES)
+    importer = HistoryImporter(
+        history.format, assembler, origin_ns=survey.origin_ns, reading=HistoryReading()
+    )
+    # Read anew rather than kept, as months of history do not fit into memory.
+    lines = (
+        line
+        for _, _, tree in sorted(starts, key=lambda start: start[:2])
+        for line in importer.lines(tree.read(importer.reading))
+    )
+    return _write(output, header, lines, importer)
+
+
+def _told(history: History) -> str:
+    """What is read, for people."""
+    what = "databases or directories" if history.format == "opencode" else "files"
+    others = f"; {history.others} other files passed over" if history.others else ""
+    return f"{history.format}: {len(history.trees)} trees in {history.sources} {what}{others}"
+
+
 def _write(output: Path, header: Header, lines: Iterator[Line], importer: _Importer) -> Summary:
     try:
         with TraceWriter(output) as writer:
@@ -199,15 +252,25 @@ def _producer() -> str:
 
 def summary_text(summary: Summary, output: str) -> str:
     """What a conversion did, for people."""
-    shared = ratio_text(summary.shared_blocks, summary.block_references)
     lines = [
         f"{output}: {summary.calls} calls in {summary.sessions} sessions of {summary.trees} trees",
         f"  tokens    {size_from_count(summary.input_tokens)} in, {size_from_count(summary.output_tokens)} out",
-        f"  blocks    {summary.block_references} in prompts, {summary.blocks} distinct in {summary.segments} segments",
-        f"  sharing   {summary.shared_blocks} blocks ({shared}) continue an earlier prompt of the same tree",
-        f"  history   {summary.resets} resets, {summary.retokenised_tails} re-tokenised ends, {summary.returns} returns",
-        f"  agents    {summary.forks} forks, {summary.joins} joins, {summary.background_children} in the background",
     ]
+    if summary.source in HISTORIES:
+        lines += [
+            f"  blocks    {summary.blocks} distinct in {summary.segments} segments",
+            f"  history   {summary.resets} resets, {summary.retries} retries",
+        ]
+    else:
+        shared = ratio_text(summary.shared_blocks, summary.block_references)
+        lines += [
+            f"  blocks    {summary.block_references} in prompts, {summary.blocks} distinct in {summary.segments} segments",
+            f"  sharing   {summary.shared_blocks} blocks ({shared}) continue an earlier prompt of the same tree",
+            f"  history   {summary.resets} resets, {summary.retokenised_tails} re-tokenised ends, {summary.returns} returns",
+        ]
+    lines.append(
+        f"  agents    {summary.forks} forks, {summary.joins} joins, {summary.background_children} in the background"
+    )
     lines += [
         f"  warning   {remark.explanation} ({remark.count}×, first at {remark.first_place})"
         for remark in summary.remarks

@@ -8,8 +8,10 @@ from aitrace.errors import InputError, shown
 from aitrace.no_text import WELL_KNOWN_AGENTS, is_finish, is_label, is_model
 from aitrace.schema import MAX_COUNT
 
-FormatName = Literal["weka", "mooncake"]
+FormatName = Literal["weka", "mooncake", "claude-code", "codex", "opencode"]
 FORMAT_NAMES: tuple[FormatName, ...] = get_args(FormatName)
+HISTORIES: tuple[FormatName, ...] = ("claude-code", "codex", "opencode")
+"""Local histories of harnesses, which may be directories."""
 
 _CUSTOM_AGENT = "custom"
 _MAX_NS = 2**62
@@ -42,11 +44,11 @@ class Summary:
     calls: int
     """Calls."""
     input_tokens: int
-    """Sum of the prompts' sizes."""
+    """Sum of the prompts' sizes, where told."""
     output_tokens: int
     """Sum of the answers' sizes, where told."""
     block_references: int
-    """Block ids in all prompts as the source lists them."""
+    """Block ids in all prompts as the source lists them; 0 for histories, which have none."""
     blocks: int
     """Distinct block ids in the trace, those of unknown tails included."""
     segments: int
@@ -65,6 +67,8 @@ class Summary:
     """Sub-agents whose end a later call of the parent waits for."""
     background_children: int
     """Sub-agents that no later call of the parent waits for."""
+    retries: int
+    """Calls that repeat a refused or failed one."""
     remarks: tuple[Remark, ...]
     """What was not plain."""
 
@@ -109,6 +113,16 @@ def sniffed_format(document: object, place: str) -> FormatName:
         "'input_length' (mooncake)",
         hint="aitrace's own traces need no conversion; name the format with --from if the content is unusual",
     )
+
+
+def history_of_row(row: Mapping[str, Any]) -> FormatName | None:
+    """The history that a line of a log belongs to; None if it does not tell."""
+    kind = row.get("type")
+    if not isinstance(kind, str):
+        return None
+    if isinstance(row.get("payload"), Mapping) and isinstance(row.get("timestamp"), str):
+        return "codex"
+    return "claude-code" if isinstance(row.get("sessionId"), str) else None
 
 
 def demand_format(document: Mapping[str, Any], place: str, expected: FormatName) -> None:

@@ -4,6 +4,7 @@ import gzip
 import io
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import orjson
 import zstandard
 
 from aitrace.errors import InputError
+from aitrace.formats.format import Tally
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _GZIP_MAGIC = b"\x1f\x8b"
 _CUT_HINT = "the file may be cut: compare its size with the original, or fetch it again"
 _READ_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 20
 
 
 class SourceFile:
@@ -30,7 +33,8 @@ class SourceFile:
         if self._path.is_dir():
             raise InputError(
                 f"{path}: is a directory, expected a file",
-                hint=f"name the files: aitrace convert {path.rstrip('/')}/*.json -o OUT.aitrace",
+                hint=f"name the files: aitrace convert {path.rstrip('/')}/*.json -o OUT.aitrace; a directory is read if "
+                "it holds the history of Claude Code, Codex or OpenCode, which this one does not",
             )
 
     def documents(self) -> Iterator[tuple[str, object]]:
@@ -39,9 +43,50 @@ class SourceFile:
         Raises:
             InputError: If the file is missing or damaged; the text names the place in it.
         """
+        with self._stream() as stream:
+            yield from self._parsed(stream)
+
+    def rows(self, tally: Tally) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each JSON object of a log with its place, line by line.
+
+        A log is written while it is read, and its writer may have been killed: what is no whole line is passed over
+        and noted.
+
+        Raises:
+            InputError: If the file cannot be read.
+        """
+        with self._stream() as stream:
+            for number, line in enumerate(stream, 1):
+                row = _object_or_none(line)
+                place = f"{self.name}:{number}"
+                if row is not None:
+                    yield place, row
+                elif line.strip():
+                    tally.remark("damaged_line", "a line is cut or no JSON object; passed over", place)
+
+    def first_rows(self) -> list[tuple[str, dict[str, Any]]]:
+        """The JSON objects among the first lines; what is no whole line is left out."""
         try:
             with self._open() as raw, _decompressed(raw) as stream:
-                yield from self._parsed(stream)
+                lines = stream.read(_HEAD_BYTES).split(b"\n")
+        except (OSError, EOFError, zstandard.ZstdError):
+            return []  # whoever reads it says why it cannot be
+        rows = ((number, _object_or_none(line)) for number, line in enumerate(lines, 1))
+        return [(f"{self.name}:{number}", row) for number, row in rows if row is not None]
+
+    def starts_with(self, magic: bytes) -> bool:
+        """Whether these are the first bytes of the file."""
+        try:
+            with self._open() as raw:
+                return raw.read(len(magic)) == magic
+        except OSError:
+            return False  # whoever reads it says why it cannot be
+
+    @contextmanager
+    def _stream(self) -> Iterator[io.BufferedIOBase]:
+        try:
+            with self._open() as raw, _decompressed(raw) as stream:
+                yield stream
         except OSError as error:
             raise InputError(
                 f"{self.name}: cannot be read: {error.strerror or error}",
@@ -101,6 +146,14 @@ def _next_line(stream: io.BufferedIOBase) -> bytes:
     while line and not line.strip():
         line = stream.readline()
     return line
+
+
+def _object_or_none(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _decompressed(raw: io.BufferedReader) -> io.BufferedIOBase:

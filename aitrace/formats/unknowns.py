@@ -44,6 +44,16 @@ class Unknown(StrEnum):
     OUTPUT_TYPES = "output types of {} of {} calls"
     MODELS = "model of {} of {} calls"
     ANSWER_SIZES = "size of the answer of {} of {} calls"
+    HISTORY = "what was on the wire: this is taken from the harness's own history of conversations"
+    REQUEST_TIMES = (
+        "start of {} of {} calls: it is taken to be when the last input before the answer was noted"
+    )
+    ANSWER_ENDS = "the end of answers: it is taken to be when the last piece of the answer was noted"
+    HEADS = "system prompt and tool definitions of {} of {} calls"
+    OUTPUT_LIMITS = "limit on the answer's length of {} of {} calls"
+    HISTORY_WIRE = "HTTP status of answers, whether they were streamed, and connections"
+    RETRIES = "refused attempts: the history does not hold them, a call counts from its first attempt"
+    SIDE_CALLS = "calls beside the conversation, such as those for titles, and what a history does not keep of compaction"
 
 
 _SENTENCES = frozenset(Unknown)

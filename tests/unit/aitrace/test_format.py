@@ -6,6 +6,7 @@ from aitrace.formats.format import (
     agent_kind_from_name,
     block_ids,
     finish_from_name,
+    history_of_row,
     label_from_name,
     model_from_name,
     ns_from_number,
@@ -25,6 +26,17 @@ def test_an_unknown_format_is_refused_with_its_place(document):
     with pytest.raises(InputError, match=r"a\.json: not a known trace format") as caught:
         sniffed_format(document, "a.json")
     assert "--from" in caught.value.hint
+
+
+def test_a_history_is_told_by_the_fields_of_its_lines():
+    rows = [
+        {"type": "user", "sessionId": "s"},
+        {"type": "session_meta", "timestamp": "2026-03-04T10:00:00Z", "payload": {}},
+        {"type": "summary", "summary": "x"},
+        {"sessionId": "s", "display": "typed"},
+        {"type": "session_meta", "payload": {}},
+    ]
+    assert [history_of_row(row) for row in rows] == ["claude-code", "codex", None, None, None]
 
 
 @pytest.mark.parametrize(
