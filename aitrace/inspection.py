@@ -57,7 +57,7 @@ class TreeFacts:
     """From the first request to the last known point of any of its calls, ns; None if no second point is
     known."""
     turns: int | None
-    """Prompts of the user; None if a call does not say to which it belongs."""
+    """Prompts of the user; None if no call says to which it belongs."""
     sessions: tuple[SessionFacts, ...]
     """Parents before their children."""
 
@@ -386,13 +386,13 @@ def _tree_facts(
     prompt_sizes: Sequence[int],
 ) -> TreeFacts:
     calls = [call for _, session in sessions for call in calls_of[session.id]]
-    turns = {call.turn for call in calls}
+    turns = {call.turn for call in calls if call.turn is not None}
     return TreeFacts(
         root=root,
         calls=len(calls),
         prompt_units=sum(prompt_sizes[call.id] for call in calls),
         duration_ns=_duration_ns(calls),
-        turns=None if None in turns else len(turns),
+        turns=len(turns) if turns or not calls else None,
         sessions=tuple(
             _session_facts(depth, session, calls_of[session.id], prompt_sizes) for depth, session in sessions
         ),

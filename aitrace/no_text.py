@@ -270,9 +270,19 @@ _LISTS_BUT_UPDATES = _words(
 _LISTS = _LISTS_BUT_UPDATES | {new for _, new in _of_updates(_LISTS_BUT_UPDATES)}
 """Fields that are lists."""
 
+_VALUES = _words(
+    """
+    aitrace recorder claude-code codex opencode
+    end_turn max_tokens stop_sequence tool_use pause_turn refusal length content_filter tool_calls function_call
+    completed incomplete failed cancelled
+    """
+)
+"""Words that stand in fields with a pattern: what writes traces, harnesses, and finish reasons."""
+
 FORMAT_WORDS = (
     frozenset().union(*_CLOSED.values(), *(path.split(".") for path in _PATHS))
     | WELL_KNOWN_TOOLS
     | WELL_KNOWN_AGENTS
+    | _VALUES
 )
-"""Names of fields and words of closed sets: what a trace says whatever was recorded."""
+"""Names of fields, words of closed sets and usual values: what a trace says whatever was recorded."""

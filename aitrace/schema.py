@@ -99,8 +99,8 @@ class Session:
     harness_version: str | None = None
     """Version of the harness (`2.1.332`); None if not told."""
     evidence: tuple[str, ...] = ()
-    """Rules that told whose calls these are (`claude-code/session-header`, `inferred/prefix`); empty where the source
-    says it outright."""
+    """Rules that told whose calls these are and what the first is for (`claude-code/session-header`,
+    `inferred/prefix`); empty where the source says it outright."""
     label: str | None = None
     """Name in the source (`trace_0015`); never a user's id. None if there is none."""
     extra: dict[str, Any] = field(default_factory=dict)

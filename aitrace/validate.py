@@ -530,8 +530,8 @@ def _answer_problems(line: Call | Update) -> Iterator[tuple[str, str]]:
     if line.outcome is not None:
         retry_after_ns, status = line.outcome.retry_after_ns, line.outcome.status
         yield from _negative("range", f"{owner}.outcome", (("retry_after_ns", retry_after_ns),))
-        if status is not None and not 100 <= status <= 599:
-            yield "range", f"{owner}.outcome.status: expected 100 to 599, got {status}"
+        if status is not None and not 100 <= status <= 999:
+            yield "range", f"{owner}.outcome.status: expected 100 to 999, got {status}"
 
 
 def _time_problems(owner: str, times: CallTimes) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,12 @@ def test_pure_modules_have_a_test_file_of_their_own(path):
         isinstance(node, FUNCTION) and does_something(node) for node in ast.walk(tree_of(path))
     )
     assert only_types or any((tests / name).exists() for name in names)
+
+
+def test_every_package_is_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    found = {".".join(path.relative_to(ROOT).parts[:-1]) for path in MODULES if path.name == "__init__.py"}
+    assert found - set(project["tool"]["setuptools"]["packages"]) == set()
 
 
 def test_nothing_is_left_for_later():

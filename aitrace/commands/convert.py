@@ -4,28 +4,44 @@ import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import click
 import orjson
 
 from aitrace.assembly import Assembler
-from aitrace.errors import InputError, UsageError
+from aitrace.errors import EXIT_IN_DOUBT, InputError, UsageError
 from aitrace.formats.format import FORMAT_NAMES, HISTORIES, FormatName, Summary, sniffed_format
 from aitrace.formats.history import BLOCK_BYTES, HistoryImporter, HistoryReading, HistorySurvey
 from aitrace.formats.history_source import History, HistoryTree, find_history
 from aitrace.formats.mooncake import DEFAULT_BLOCK_SIZE, MooncakeImporter, header_for, request_from_json
-from aitrace.formats.source import SourceFile
+from aitrace.formats.source import UNREADABLE, SourceFile
 from aitrace.formats.weka import WekaConversation, conversation_from_json
 from aitrace.formats.weka_lines import WekaImporter, WekaSurvey
+from aitrace.leak_check import leaks_in_file
 from aitrace.no_text import ATTRIBUTION_CHARS, is_attribution
 from aitrace.schema import Header, Line
 from aitrace.store import TraceWriter
 from aitrace.units import ratio_text, size_from_count
+
+_SHOWN_LEAKS = 20
+_T = TypeVar("_T")
+
+
+class _LeakError(Exception):
+    """The trace holds something that must not be in one without text."""
+
+    def __init__(self, leaks: Sequence[str], kept: Path | None) -> None:
+        super().__init__(f"{len(leaks)} leaks")
+        self.leaks = leaks
+        """One sentence each, the found text masked."""
+        self.kept = kept
+        """Where the trace is; None if nowhere."""
 
 
 class _Importer(Protocol):
@@ -79,7 +95,8 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
     trace of its own.
 
     Reads the histories of Claude Code (~/.claude/projects), Codex (~/.codex/sessions) and OpenCode
-    (~/.local/share/opencode): directories, files of theirs, or the database. No text of theirs is written.
+    (~/.local/share/opencode): directories, files of theirs, or the database. No text of theirs is written; if the
+    trace holds something that looks like it nevertheless, it is left as OUT.aitrace.partial.
 
     \b
     Example:
@@ -97,10 +114,16 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
     if not to_stdout:
         _check_output(output, inputs, force=force)
     convert_to = _converter(inputs, source_format, block_size, attribution)
-    summary = _through_file(convert_to) if to_stdout else convert_to(output)
+    try:
+        summary = _through_file(convert_to) if to_stdout else convert_to(output)
+    except _LeakError as error:
+        click.echo(leak_text(error.leaks, None if to_stdout else error.kept), err=True)
+        sys.exit(EXIT_IN_DOUBT)
     if as_json:
         click.echo(orjson.dumps({"version": 1, "output": str(output), **asdict(summary)}))
     click.echo(summary_text(summary, "stdout" if to_stdout else str(output)), err=True)
+    if any(remark.kind == UNREADABLE for remark in summary.remarks):
+        sys.exit(EXIT_IN_DOUBT)
 
 
 def _converter(
@@ -205,27 +228,39 @@ def _convert_mooncake(
 def _convert_history(history: History, output: Path, attribution: str | None) -> Summary:
     click.echo(_told(history), err=True)
     survey = HistorySurvey(history.format)
-    first = HistoryReading()
+    first = HistoryReading(tally=deepcopy(history.tally))
     starts: list[tuple[int, int, HistoryTree]] = []
-    for number, tree in enumerate(history.trees):
+    for number, tree in enumerate(_shown(history.trees, "looking")):
         calls = tree.read(first)
         for call in calls:
             survey.add(call)
         if calls:
             starts.append((min(call.request_ns for call in calls), number, tree))
-    header = survey.header(producer=_producer(), attribution=attribution)
+    header = survey.header(producer=_producer(), attribution=attribution, remarks=first.tally.remarks)
     # The key is thrown away with the assembler: nobody can test a guess at somebody's text against the trace.
     assembler = Assembler(secrets.token_bytes(32), block_size=BLOCK_BYTES)
     importer = HistoryImporter(
-        history.format, assembler, origin_ns=survey.origin_ns, reading=HistoryReading()
+        history.format,
+        assembler,
+        origin_ns=survey.origin_ns,
+        reading=HistoryReading(tally=history.tally),
     )
     # Read anew rather than kept, as months of history do not fit into memory.
     lines = (
         line
-        for _, _, tree in sorted(starts, key=lambda start: start[:2])
+        for _, _, tree in _shown(sorted(starts, key=lambda start: start[:2]), "writing")
         for line in importer.lines(tree.read(importer.reading))
     )
-    return _write(output, header, lines, importer)
+    return _write(output, header, lines, importer, lambda path: leaks_in_file(path, assembler.names))
+
+
+def _shown(trees: Sequence[_T], label: str) -> Iterator[_T]:
+    """The trees, with how far it has come on a terminal: months of history take minutes."""
+    if not sys.stderr.isatty():
+        yield from trees
+        return
+    with click.progressbar(trees, label=label, file=sys.stderr) as shown:
+        yield from shown
 
 
 def _told(history: History) -> str:
@@ -235,19 +270,48 @@ def _told(history: History) -> str:
     return f"{history.format}: {len(history.trees)} trees in {history.sources} {what}{others}"
 
 
-def _write(output: Path, header: Header, lines: Iterator[Line], importer: _Importer) -> Summary:
+def _write(
+    output: Path,
+    header: Header,
+    lines: Iterator[Line],
+    importer: _Importer,
+    find_leaks: Callable[[Path], Sequence[str]] = lambda _: (),
+) -> Summary:
     try:
         with TraceWriter(output) as writer:
             writer.write(header)
             for line in lines:
                 writer.write(line)
+            writer.flush()
+            leaks = find_leaks(writer.temporary_path)
+            if leaks:
+                raise _LeakError(leaks, _keep(writer.temporary_path, output))
     except OSError as error:
         raise UsageError(f"{output}: cannot be written: {error.strerror}") from error
     return importer.summary()
 
 
+def _keep(written: Path, output: Path) -> Path | None:
+    """Where the trace with a leak is kept; None if something else is there."""
+    kept = output.with_name(f"{output.name}.partial")
+    if kept.exists():
+        return None
+    written.chmod(0o600)
+    return written.replace(kept)
+
+
 def _producer() -> str:
     return f"aitrace {version('aitrace')} convert"
+
+
+def leak_text(leaks: Sequence[str], kept: Path | None) -> str:
+    """What is said of a trace that holds something which must not be in it, for people."""
+    what = "the trace may hold text or a secret, so it was not written"
+    if kept is not None:
+        what = f"DO NOT SHARE {kept}: it may hold text or a secret, so it was not given its final name"
+    more = len(leaks) - _SHOWN_LEAKS
+    lines = [what, *(f"  {leak}" for leak in leaks[:_SHOWN_LEAKS])]
+    return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
 def summary_text(summary: Summary, output: str) -> str:

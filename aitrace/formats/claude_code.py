@@ -10,22 +10,23 @@ The rules, which docs/convert.md explains:
 
 Good: {"type": "user", "uuid": "a", "timestamp": "2026-11-30T03:08:55.837Z", "message": {"role": "user", "content": "hi"}}
 Good: {"type": "assistant", "parentUuid": "a", "timestamp": "…", "message": {"id": "msg_1", "content": […], "usage": {…}}}
-Bad:  {"type": "assistant", "parentUuid": "a", "message": {"id": "msg_1"}} (no time)
+Bad:  {"type": "assistant", "parentUuid": "a", "message": {"id": "msg_1"}} (no time: that of the line before counts)
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from aitrace.formats.claude_requests import LoggedRequest, RequestLog
 from aitrace.formats.format import finish_from_name, model_from_name
-from aitrace.formats.history import HistoryCall, HistoryReading
+from aitrace.formats.history import HistoryCall, HistoryReading, without_steps_back
 from aitrace.formats.history_fields import (
     Row,
     count_of,
     duration_from_ms,
+    line_ns,
     ns_from_iso,
     object_in,
     outcome_from_status,
@@ -70,8 +71,8 @@ class Transcript:
 
     agent_id: str | None
     """The sub-agent's id; None for the main agent."""
-    rows: Sequence[Row]
-    """Its lines."""
+    rows: Iterable[Row]
+    """Its lines; looked at once."""
     kind: str | None = None
     """Kind of sub-agent; None if not told."""
     tool_use_id: str | None = None
@@ -135,6 +136,7 @@ class _Reader:
         self._answers_at: list[int] = []
         self._kept: list[RequestPart] = []
         self._parts_of_line: dict[str, tuple[RequestPart, ...]] = {}
+        self._line_ns: int | None = None
         self._input_ns: int | None = None
         self._prompt_id: str | None = None
         self._is_window_start = False
@@ -147,22 +149,16 @@ class _Reader:
 
     def read(self, row: Mapping[str, Any], place: str) -> None:
         """Take in the next line."""
-        kind = row.get("type")
+        kind = text_in(row, "type")
         match kind:
-            case "user":
-                self._user(row, place)
-            case "assistant":
-                self._assistant(row, place)
-            case "system":
-                self._system(row, place)
+            case "user" | "assistant" | "api-request" | "system":
+                self._timed(row, place)
             case "attachment":
                 self._attachment(row, place)
             case "api-request-shape":
                 self._log.add_shape(row, place)
             case "api-request-blob":
                 self._log.add_blob(row, place)
-            case "api-request":
-                self._request(row, place)
             case _ if kind not in _SILENT:
                 self._reading.tally.remark(
                     "unknown_line", "a kind of line that is not known was passed over", place
@@ -171,8 +167,23 @@ class _Reader:
         if uuid is not None:
             self._length_at[uuid] = len(self._history)
 
-    def _user(self, row: Mapping[str, Any], place: str) -> None:
-        at_ns = ns_from_iso(row.get("timestamp"), "timestamp", place)
+    def _timed(self, row: Mapping[str, Any], place: str) -> None:
+        """Take in a line whose time matters; without any time before it, it cannot be placed."""
+        told_ns = ns_from_iso(row.get("timestamp"))
+        at_ns = self._line_ns = line_ns(told_ns, self._line_ns, place, self._reading.tally)
+        if at_ns is None:
+            return
+        match row["type"]:
+            case "user":
+                self._user(row, at_ns, place)
+            case "assistant":
+                self._assistant(row, at_ns, place)
+            case "api-request":
+                self._request(row, at_ns, place)
+            case _:
+                self._system(row, at_ns, place)
+
+    def _user(self, row: Mapping[str, Any], at_ns: int, place: str) -> None:
         message = object_in(row, "message")
         content = message.get("content")
         parts = parts_from_message(
@@ -223,8 +234,7 @@ class _Reader:
         if duration_ns is not None and not is_background:
             self.durations[ids[0]] = duration_ns
 
-    def _assistant(self, row: Mapping[str, Any], place: str) -> None:
-        at_ns = ns_from_iso(row.get("timestamp"), "timestamp", place)
+    def _assistant(self, row: Mapping[str, Any], at_ns: int, place: str) -> None:
         message = object_in(row, "message")
         content = message.get("content")
         parts = parts_from_message(
@@ -257,9 +267,7 @@ class _Reader:
 
     def _begin(self, row: Mapping[str, Any], message_id: str, place: str, at_ns: int) -> _Draft:
         draft = self._new_draft(row, message_id, place, at_ns)
-        key = f"{message_id} {row.get('requestId')}"
-        draft.duplicate = key in self._reading.seen
-        self._reading.seen.add(key)
+        draft.duplicate = self._is_copy(f"{message_id} {row.get('requestId')}")
         reference = text_in(row, "requestRef")
         draft.request = self._requests.get(reference) if reference is not None else None
         if reference is not None:
@@ -292,7 +300,7 @@ class _Reader:
         message = object_in(row, "message")
         usage = object_in(message, "usage")
         for name in _COUNTERS:
-            count_of(usage, name, place)
+            count_of(usage, name, place, self._reading.tally)
         draft.usage = usage or draft.usage
         draft.model = model_from_name(message.get("model")) or draft.model
         if row.get("isAbortedMidStream"):
@@ -302,14 +310,14 @@ class _Reader:
                 finish=finish_from_name(message.get("stop_reason")) or draft.outcome.finish
             )
 
-    def _request(self, row: Mapping[str, Any], place: str) -> None:
+    def _request(self, row: Mapping[str, Any], at_ns: int, place: str) -> None:
         # Where the conversation was replaced in between, what is new in it cannot be told.
         added = self._history[self._requested[1] :] if self._requested[0] is self._history else ()
         self._requested = (self._history, len(self._history))
-        request = self._log.request(row, place, added)
+        request = self._log.request(row, at_ns, place, added)
         self._requests[request.id] = self._last_request = request
 
-    def _system(self, row: Mapping[str, Any], place: str) -> None:
+    def _system(self, row: Mapping[str, Any], at_ns: int, place: str) -> None:
         subtype = row.get("subtype")
         if subtype == "compact_boundary":
             kept = object_in(object_in(row, "compactMetadata"), "preservedMessages").get("uuids")
@@ -320,9 +328,9 @@ class _Reader:
             self._length_at.clear()
             self._is_window_start = True
         elif subtype == "api_error":
-            self._refused(row, place)
+            self._refused(row, at_ns, place)
 
-    def _refused(self, row: Mapping[str, Any], place: str) -> None:
+    def _refused(self, row: Mapping[str, Any], at_ns: int, place: str) -> None:
         """An attempt that failed; a call only if the log has its request."""
         request = self._last_request
         if request is None or request.id in self._answered:
@@ -330,10 +338,8 @@ class _Reader:
                 "refused_attempt", "a refused attempt whose request is not in the history was left out", place
             )
             return
-        at_ns = ns_from_iso(row.get("timestamp"), "timestamp", place)
-        draft = self._new_draft(row, "", place, at_ns)
-        draft.request = request
-        draft.end_ns = at_ns
+        draft = self._unanswered(row, request, at_ns)
+        draft.place, draft.end_ns = place, at_ns
         draft.outcome = outcome_from_status(object_in(row, "error").get("status"))
         self._answered.add(request.id)
 
@@ -357,80 +363,104 @@ class _Reader:
                 ),
             )
 
+    def _unanswered(self, row: Mapping[str, Any], request: LoggedRequest, at_ns: int) -> _Draft:
+        """A call without answer, of which the log has the request."""
+        draft = self._new_draft(row, "", request.place, at_ns)
+        draft.request = request
+        draft.duplicate = self._is_copy(f"request {request.id}")
+        return draft
+
+    def _is_copy(self, key: str) -> bool:
+        """Whether a call was told before, by a transcript that this one is a copy of or was copied to."""
+        is_copy = key in self._reading.seen
+        self._reading.seen.add(key)
+        return is_copy
+
     def finish(self) -> None:
         """Add the requests that nothing answered: the client stopped, or its log did."""
         for request in self._requests.values():
             if request.id in self._answered or request.history is None:
                 continue
-            draft = self._new_draft({}, "", request.place, request.at_ns)
-            draft.request = request
+            draft = self._unanswered({}, request, request.at_ns)
             draft.outcome = Outcome(error="unrecorded", ended_by="recorder")
 
 
 def calls_from_session(
-    session: str, transcripts: Sequence[Transcript], reading: HistoryReading
+    session: str, transcripts: Iterable[Transcript], reading: HistoryReading
 ) -> list[HistoryCall]:
     """All calls of a session and its sub-agents.
 
     Args:
         session: Key of the session; never written.
     """
-    split = [part for transcript in transcripts for part in _without_sidechains(transcript)]
-    readers: list[tuple[Transcript, _Reader]] = []
-    for transcript in split:
-        reader = _Reader(reading)
-        for place, row in transcript.rows:
-            reader.read(row, place)
-        reader.finish()
-        readers.append((transcript, reader))
+    readers = [pair for transcript in transcripts for pair in _read(transcript, reading)]
     owners = {
         tool_id: transcript.agent_id
         for transcript, reader in readers
         for draft in reader.drafts
         for tool_id, _, _ in draft.tools
     }
-    return [
-        _call(draft, reader, _identity(session, transcript, owners, draft))
-        for transcript, reader in readers
-        for draft in reader.drafts
-        if not draft.duplicate
-    ]
+    calls: list[HistoryCall] = []
+    for transcript, reader in readers:
+        own = [
+            _call(draft, reader, _identity(session, transcript, owners, draft))
+            for draft in reader.drafts
+            if not draft.duplicate
+        ]
+        calls += without_steps_back(own, reading.tally)
+    return calls
 
 
-def _without_sidechains(transcript: Transcript) -> list[Transcript]:
-    """The transcript, and those of sub-agents that old versions wrote between its lines."""
-    if transcript.agent_id is not None or not any(row.get("isSidechain") for _, row in transcript.rows):
-        return [transcript]
-    first_of: dict[str, str] = {}
-    chains: dict[str, list[Row]] = {}
-    main: list[Row] = []
-    for place, row in transcript.rows:
-        if not row.get("isSidechain"):
-            main.append((place, row))
-            continue
-        uuid, parent = text_in(row, "uuid") or place, text_in(row, "parentUuid")
-        chain = text_in(row, "agentId") or first_of.get(parent or "", uuid)
-        first_of[uuid] = chain
-        chains.setdefault(chain, []).append((place, row))
-    tasks = _task_calls(main)
-    found = [replace(transcript, rows=main)]
-    for chain, rows in chains.items():
-        tool_id, kind = tasks.get(_first_prompt(rows), (None, None))
-        found.append(Transcript(agent_id=chain, rows=rows, kind=kind, tool_use_id=tool_id))
-    return found
+def _read(transcript: Transcript, reading: HistoryReading) -> list[tuple[Transcript, _Reader]]:
+    """The transcript with its reader, and those of sub-agents that old versions wrote between its lines."""
+    between = _Sidechains()
+    rows = transcript.rows if transcript.agent_id is not None else between.without(transcript.rows)
+    found = [(transcript, _reader_of(rows, reading))]
+    return found + [(chain, _reader_of(chain.rows, reading)) for chain in between.transcripts()]
 
 
-def _task_calls(rows: Sequence[Row]) -> dict[str, tuple[str | None, str | None]]:
-    """Id and kind of the tool calls that may have started a sub-agent, by the prompt that they give it."""
-    found: dict[str, tuple[str | None, str | None]] = {}
-    for _, row in rows:
+def _reader_of(rows: Iterable[Row], reading: HistoryReading) -> _Reader:
+    reader = _Reader(reading)
+    for place, row in rows:
+        reader.read(row, place)
+    reader.finish()
+    return reader
+
+
+class _Sidechains:
+    """Lines of sub-agents between those of the main agent, and the tool calls that may have started these."""
+
+    def __init__(self) -> None:
+        self._chains: dict[str, list[Row]] = {}
+        self._chain_of: dict[str, str] = {}
+        self._tasks: dict[str, tuple[str | None, str | None]] = {}
+
+    def without(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The lines of the main agent; the others are kept, and what the main agent asked for is noted."""
+        for place, row in rows:
+            if not row.get("isSidechain"):
+                self._note_tasks(row)
+                yield place, row
+                continue
+            uuid, parent = text_in(row, "uuid") or place, text_in(row, "parentUuid")
+            chain = text_in(row, "agentId") or self._chain_of.get(parent or "", uuid)
+            self._chain_of[uuid] = chain
+            self._chains.setdefault(chain, []).append((place, row))
+
+    def transcripts(self) -> Iterator[Transcript]:
+        """The sub-agents whose lines were kept."""
+        for chain, rows in self._chains.items():
+            tool_id, kind = self._tasks.get(_first_prompt(rows), (None, None))
+            yield Transcript(agent_id=chain, rows=rows, kind=kind, tool_use_id=tool_id)
+
+    def _note_tasks(self, row: Mapping[str, Any]) -> None:
+        """Id and kind of tool calls that may start a sub-agent, by the prompt that they give it."""
         content = object_in(row, "message").get("content")
         for block in content if isinstance(content, list) else []:
             given = object_in(block, "input")
             prompt = text_in(given, "prompt")
             if prompt is not None:
-                found[prompt] = (text_in(block, "id"), text_in(given, "subagent_type"))
-    return found
+                self._tasks[prompt] = (text_in(block, "id"), text_in(given, "subagent_type"))
 
 
 def _first_prompt(rows: Sequence[Row]) -> str:
@@ -443,11 +473,12 @@ def _identity(
 ) -> Identity:
     call_class: CallClass = "main"
     key, parent = session, None
+    more_ids: tuple[str, ...] = ()
     if transcript.agent_id is not None:
         owner = owners.get(transcript.tool_use_id or "")
         call_class = "workflow" if transcript.is_workflow else "subagent"
         # Ids of agents may be the same in two sessions.
-        key = f"{session}/{transcript.agent_id}"
+        key, more_ids = f"{session}/{transcript.agent_id}", (transcript.agent_id,)
         parent = session if owner is None or owner == transcript.agent_id else f"{session}/{owner}"
     return Identity(
         harness=HARNESS,
@@ -459,6 +490,7 @@ def _identity(
         call_class=call_class,
         prompt_id=draft.prompt_id,
         is_window_start=draft.is_window_start,
+        more_ids=more_ids,
     )
 
 
@@ -473,7 +505,7 @@ def _call(draft: _Draft, reader: _Reader, identity: Identity) -> HistoryCall:
         place=draft.place,
         identity=identity,
         protocol="anthropic",
-        model=draft.model or (model_from_name(request.model) if request is not None else None),
+        model=draft.model or (request.model if request is not None else None),
         history=history,
         length=length,
         is_whole=logged is not None,
@@ -494,4 +526,7 @@ def _call(draft: _Draft, reader: _Reader, identity: Identity) -> HistoryCall:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     """The three counters of the prompt added up, as the protocol's own reader does."""
-    return _PROTOCOL.read_reply(orjson.dumps({"content": [], "usage": usage})).usage
+    try:
+        return _PROTOCOL.read_reply(orjson.dumps({"content": [], "usage": usage})).usage
+    except orjson.JSONEncodeError:
+        return Usage()  # nested deeper than any report

@@ -16,18 +16,11 @@ from typing import Any
 
 import orjson
 
-from aitrace.errors import InputError, shown
-from aitrace.formats.format import Tally
-from aitrace.formats.history_fields import (
-    ns_from_iso,
-    object_in,
-    parts_from_message,
-    text_in,
-)
+from aitrace.formats.format import Tally, model_from_name
+from aitrace.formats.history_fields import count_of, note_odd_message, object_in, parts_from_message
 from aitrace.harnesses.claude_code import ClaudeCode
 from aitrace.protocols.anthropic import AnthropicProtocol
 from aitrace.protocols.protocol import MalformedRequestError, RequestPart
-from aitrace.schema import MAX_COUNT
 
 _PROTOCOL = AnthropicProtocol()
 _DETECTOR = ClaudeCode()
@@ -90,9 +83,7 @@ class RequestLog:
         try:
             parts = _DETECTOR.normalised(_PROTOCOL.read_request(orjson.dumps(body)).parts[:-1])
         except (MalformedRequestError, orjson.JSONEncodeError):
-            self._tally.remark(
-                "odd_message", "a message is not in the shape of its protocol; it counts as opaque", place
-            )
+            note_odd_message(place, self._tally)
             return
         self._shapes[str(row.get("shapeHash"))] = parts
 
@@ -118,14 +109,14 @@ class RequestLog:
             if part.type == "tool_result" and part.tool_id is not None:
                 self._results[part.tool_id] = part
 
-    def request(self, row: Mapping[str, Any], place: str, added: Sequence[RequestPart] = ()) -> LoggedRequest:
+    def request(
+        self, row: Mapping[str, Any], at_ns: int, place: str, added: Sequence[RequestPart] = ()
+    ) -> LoggedRequest:
         """The request that a line describes.
 
         Args:
+            at_ns: When the line was written.
             added: What the transcript says since the request before.
-
-        Raises:
-            InputError: The line's numbers are none.
         """
         params = object_in(row, "params")
         chain = self._chain(row, place, added)
@@ -137,9 +128,9 @@ class RequestLog:
         return LoggedRequest(
             place=place,
             id=request_id,
-            at_ns=ns_from_iso(row.get("timestamp"), "timestamp", place),
-            model=text_in(params, "model"),
-            max_output_tokens=_limit(params.get("max_tokens"), place),
+            at_ns=at_ns,
+            model=model_from_name(params.get("model")),
+            max_output_tokens=count_of(params, "max_tokens", place, self._tally),
             history=None if chain is None else chain.history,
             length=0 if chain is None else chain.ends[-1],
         )
@@ -147,9 +138,7 @@ class RequestLog:
     def _chain(self, row: Mapping[str, Any], place: str, added: Sequence[RequestPart]) -> _Chain | None:
         shape, keep, tail = str(row.get("shapeHash")), row.get("keep"), row.get("tail")
         if not isinstance(keep, int) or keep < 0 or not isinstance(tail, list):
-            raise InputError(
-                f"{place}: 'keep' is {shown(keep)}, expected a number of messages, and 'tail' a list"
-            )
+            return None
         base = self._chains.get(str(row.get("base"))) if row.get("base") is not None else None
         if shape not in self._shapes or (keep and (base is None or keep > len(base.messages))):
             return None
@@ -219,13 +208,3 @@ def message_hash(message: Mapping[str, Any]) -> str | None:
         return hashlib.sha256(orjson.dumps(message, option=orjson.OPT_SORT_KEYS)).hexdigest()
     except orjson.JSONEncodeError:
         return None
-
-
-def _limit(value: object, place: str) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
-        raise InputError(
-            f"{place}: 'max_tokens' is {shown(value)}, expected a whole number from 0 to {MAX_COUNT}"
-        )
-    return value

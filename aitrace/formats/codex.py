@@ -10,18 +10,20 @@ The rules, which docs/convert.md explains:
 
 Good: {"timestamp": "…", "type": "response_item", "payload": {"type": "message", "role": "user", "content": […]}}
 Good: {"timestamp": "…", "type": "token_usage_record", "payload": {"usage": {"input_tokens": 9529, …}}}
-Bad:  {"type": "response_item", "payload": {"type": "message"}} (no time)
+Bad:  {"type": "response_item", "payload": {"type": "message"}} (no time: that of the line before counts)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aitrace.formats.format import Tally, model_from_name
-from aitrace.formats.history import HistoryCall, HistoryReading
+from aitrace.formats.history import HistoryCall, HistoryReading, without_steps_back
 from aitrace.formats.history_fields import (
     Row,
     count_of,
+    line_ns,
+    note_odd_value,
     ns_from_iso,
     object_in,
     parts_from_message,
@@ -44,6 +46,7 @@ _SILENT = frozenset(
 _MODEL_ITEMS = frozenset({"reasoning", "compaction", "context_compaction"})
 _AUXILIARY = frozenset({"thread_title", "memory_consolidation"})
 _OPENING_CHARS = 100
+_MOST_SECONDS = 2**31
 _ABORTED = "aborted"
 
 
@@ -59,15 +62,17 @@ class Thread:
     """Thread whose conversation it begins with a copy of; None if it begins anew."""
     root: str | None
     """Thread at the top of the tree as it says; None if it does not."""
-    rows: Sequence[Row]
-    """Its lines."""
+    meta: Mapping[str, Any]
+    """What its first line says."""
+    rows: Callable[[Tally], Iterable[Row]]
+    """Its lines; may be asked for more than once, and notes those that cannot be read."""
 
 
-def thread_from_rows(rows: Sequence[Row]) -> Thread | None:
-    """What the first line says of a file; None if it is no rollout."""
-    if not rows or rows[0][1].get("type") != "session_meta":
+def thread_from_rows(head: Sequence[Row], rows: Callable[[Tally], Iterable[Row]]) -> Thread | None:
+    """What the first two lines say of a file; None if it is no rollout."""
+    if not head or head[0][1].get("type") != "session_meta":
         return None
-    meta = object_in(rows[0][1], "payload")
+    meta = object_in(head[0][1], "payload")
     own = text_in(meta, "id")
     if own is None:
         return None
@@ -76,23 +81,24 @@ def thread_from_rows(rows: Sequence[Row]) -> Thread | None:
     return Thread(
         id=own,
         parent=parent,
-        origin=text_in(meta, "forked_from_id") or _copied_thread(rows, own),
+        origin=text_in(meta, "forked_from_id") or _copied_thread(head, own),
         root=text_in(meta, "session_id") if parent is not None else own,
+        meta=meta,
         rows=rows,
     )
 
 
-def _copied_thread(rows: Sequence[Row], own: str) -> str | None:
+def _copied_thread(head: Sequence[Row], own: str) -> str | None:
     """The thread of a second first line, which is the copied one."""
-    if len(rows) < 2 or rows[1][1].get("type") != "session_meta":
+    if len(head) < 2 or head[1][1].get("type") != "session_meta":
         return None
-    other = text_in(object_in(rows[1][1], "payload"), "id")
+    other = text_in(object_in(head[1][1], "payload"), "id")
     return None if other == own else other
 
 
 def turns_of(thread: Thread) -> frozenset[str]:
     """Ids of the turns in a file, those of a copy included."""
-    found = (text_in(object_in(row, "payload"), "turn_id") for _, row in thread.rows)
+    found = (text_in(object_in(row, "payload"), "turn_id") for _, row in thread.rows(Tally()))
     return frozenset(turn for turn in found if turn is not None)
 
 
@@ -133,13 +139,14 @@ class _Reader:
 
     def __init__(self, thread: Thread, copied_turns: frozenset[str], tally: Tally) -> None:
         self._tally = tally
-        self._meta = object_in(thread.rows[0][1], "payload")
+        self._meta = thread.meta
         self._copied_turns = copied_turns
         start = self._meta.get("subagent_history_start_ordinal")
         self._copied_lines = start if isinstance(start, int) else None
         self._is_copy = self._copied_lines is not None or bool(copied_turns)
-        self._has_records = any(row.get("type") == "token_usage_record" for _, row in thread.rows)
+        self._has_records = any(row.get("type") == "token_usage_record" for _, row in thread.rows(Tally()))
         self._history: list[RequestPart] = []
+        self._line_ns: int | None = None
         self._input_ns: int | None = None
         self._prompt_id: str | None = None
         self._model: str | None = None
@@ -159,21 +166,26 @@ class _Reader:
         if self._is_copy and not self._still_copy(row, payload, number):
             self._is_copy = False
             self._answer_tools()
-        kind = row.get("type")
+        told_ns = ns_from_iso(row.get("timestamp"))
+        at_ns = self._line_ns = line_ns(told_ns, self._line_ns, place, self._tally)
+        if at_ns is None:
+            return
+        kind = text_in(row, "type")
         match kind:
             case "session_meta":
                 return
             case "response_item":
-                self._item(row, payload, place)
+                self._item(row, payload, at_ns, place)
             case "turn_context":
                 self._model = model_from_name(payload.get("model")) or self._model
                 self._turn(payload)
             case "token_usage_record":
-                self._close(_usage(object_in(payload, "usage"), place), row, place)
+                usage = _usage(object_in(payload, "usage"), place, self._tally)
+                self._close(usage, at_ns, place, is_end=True)
             case "event_msg":
-                self._event(row, payload, place)
+                self._event(payload, at_ns, place)
             case "compacted":
-                self._compacted(row, payload, place)
+                self._compacted(payload, at_ns, place)
             case _ if kind not in _SILENT:
                 self._tally.remark("unknown_line", "a kind of line that is not known was passed over", place)
 
@@ -191,8 +203,7 @@ class _Reader:
             )
             self._prompt_id = root or text_in(payload, "turn_id") or self._prompt_id
 
-    def _item(self, row: Mapping[str, Any], item: Mapping[str, Any], place: str) -> None:
-        at_ns = ns_from_iso(row.get("timestamp"), "timestamp", place)
+    def _item(self, row: Mapping[str, Any], item: Mapping[str, Any], at_ns: int, place: str) -> None:
         parts = parts_from_message(_PROTOCOL, "input", item, place, self._tally)
         if not self._history:
             self._history.extend(self._instructions(parts))
@@ -266,14 +277,17 @@ class _Reader:
         self.drafts.append(draft)
         return draft
 
-    def _close(self, usage: Usage, row: Mapping[str, Any], place: str) -> None:
-        """A report of usage ends the answer; one without items is that of a summary which is kept elsewhere."""
+    def _close(self, usage: Usage, at_ns: int, place: str, *, is_end: bool) -> None:
+        """A report of usage ends the answer; one without items is that of a summary which is kept elsewhere.
+
+        Args:
+            is_end: Whether it is made when the answer ends.
+        """
         if self._is_copy:
             return
-        at_ns = ns_from_iso(row.get("timestamp"), "timestamp", place)
         draft = self._open or self._begin(place, at_ns)
         draft.usage = usage
-        if row.get("type") == "token_usage_record":
+        if is_end:
             draft.end_ns = at_ns
         self._shut()
 
@@ -281,13 +295,13 @@ class _Reader:
         self._open = None
         self._may_be_summary = True
 
-    def _event(self, row: Mapping[str, Any], payload: Mapping[str, Any], place: str) -> None:
+    def _event(self, payload: Mapping[str, Any], at_ns: int, place: str) -> None:
         match payload.get("type"):
             case "task_started":
                 self._answer_tools()
                 self._turn(payload)
             case "token_count" if not self._has_records:
-                self._token_count(row, payload, place)
+                self._token_count(payload, at_ns, place)
             case "task_complete":
                 self._shut()
             case "turn_aborted":
@@ -295,15 +309,15 @@ class _Reader:
                     self._open.outcome = Outcome(error="client_abort", ended_by="client")
                 self._shut()
             case "exec_command_end":
-                self._note_duration(payload.get("call_id"), payload)
+                self._note_duration(payload.get("call_id"), payload, place)
             case "item_completed":
                 item = object_in(payload, "item")
                 if item.get("type") == "CommandExecution":
-                    self._note_duration(item.get("id"), item)
+                    self._note_duration(item.get("id"), item, place)
             case _:
                 return
 
-    def _token_count(self, row: Mapping[str, Any], payload: Mapping[str, Any], place: str) -> None:
+    def _token_count(self, payload: Mapping[str, Any], at_ns: int, place: str) -> None:
         info = object_in(payload, "info")
         total = info.get("total_token_usage")
         # The same total may be told twice, and is told anew when only limits changed.
@@ -311,16 +325,20 @@ class _Reader:
             return
         self._last_total = total
         if self._open is not None:
-            self._close(_usage(object_in(info, "last_token_usage"), place), row, place)
+            usage = _usage(object_in(info, "last_token_usage"), place, self._tally)
+            self._close(usage, at_ns, place, is_end=False)
 
-    def _note_duration(self, call_id: object, values: Mapping[str, Any]) -> None:
+    def _note_duration(self, call_id: object, values: Mapping[str, Any], place: str) -> None:
         length = object_in(values, "duration")
         seconds, nanos = length.get("secs"), length.get("nanos")
-        if isinstance(call_id, str) and isinstance(seconds, int) and isinstance(nanos, int):
-            self.durations[call_id] = max(0, seconds * NS_PER_S + nanos)
+        if not isinstance(call_id, str) or not isinstance(seconds, int) or not isinstance(nanos, int):
+            return
+        if 0 <= seconds < _MOST_SECONDS and 0 <= nanos < NS_PER_S:
+            self.durations[call_id] = seconds * NS_PER_S + nanos
+        else:
+            note_odd_value(place, self._tally)
 
-    def _compacted(self, row: Mapping[str, Any], payload: Mapping[str, Any], place: str) -> None:
-        at_ns = ns_from_iso(row.get("timestamp"), "timestamp", place)
+    def _compacted(self, payload: Mapping[str, Any], at_ns: int, place: str) -> None:
         if self._may_be_summary and self.drafts and not self._is_copy:
             self.drafts[-1].is_compaction = True
         items = payload.get("replacement_history")
@@ -349,14 +367,15 @@ def calls_from_threads(
         origins: Threads of other trees that some of them begin with a copy of.
     """
     by_id = {thread.id: thread for thread in threads}
-    origin_of = {thread.id: thread for thread in (*origins, *threads)}
+    copied = {thread.origin for thread in threads}
+    turns = {thread.id: turns_of(thread) for thread in (*origins, *threads) if thread.id in copied}
     calls: list[HistoryCall] = []
     for thread in threads:
-        origin = origin_of.get(thread.origin or "")
-        reader = _Reader(thread, turns_of(origin) if origin is not None else frozenset(), reading.tally)
-        for number, (place, row) in enumerate(thread.rows):
+        reader = _Reader(thread, turns.get(thread.origin or "", frozenset()), reading.tally)
+        for number, (place, row) in enumerate(thread.rows(reading.tally)):
             reader.read(row, place, number)
-        calls += [_call(draft, reader, _identity(thread, by_id, draft)) for draft in reader.drafts]
+        own = [_call(draft, reader, _identity(thread, by_id, draft)) for draft in reader.drafts]
+        calls += without_steps_back(own, reading.tally)
     return calls
 
 
@@ -370,7 +389,7 @@ def root_of(thread: Thread, by_id: Mapping[str, Thread]) -> str:
 
 
 def _identity(thread: Thread, by_id: Mapping[str, Thread], draft: _Draft) -> Identity:
-    meta = object_in(thread.rows[0][1], "payload")
+    meta = thread.meta
     source = meta.get("source")
     subagent = source.get("subagent") if isinstance(source, Mapping) else None
     spawn = object_in(subagent, "thread_spawn")
@@ -378,7 +397,7 @@ def _identity(thread: Thread, by_id: Mapping[str, Thread], draft: _Draft) -> Ide
     call_class: CallClass = "subagent" if is_child or subagent is not None else "main"
     if draft.is_compaction:
         call_class = "compaction"
-    elif meta.get("thread_source") in _AUXILIARY:
+    elif text_in(meta, "thread_source") in _AUXILIARY:
         call_class = "auxiliary"
     kind = text_in(spawn, "agent_role") or (subagent if isinstance(subagent, str) else None)
     return Identity(
@@ -424,11 +443,19 @@ def _is_models(item: Mapping[str, Any]) -> bool:
     return isinstance(kind, str) and (kind in _MODEL_ITEMS or kind.endswith("_call"))
 
 
-def _usage(usage: Mapping[str, Any], place: str) -> Usage:
+def _usage(usage: Mapping[str, Any], place: str, tally: Tally) -> Usage:
+    names = (
+        "input_tokens",
+        "cached_input_tokens",
+        "cache_write_input_tokens",
+        "output_tokens",
+        "reasoning_output_tokens",
+    )
+    read, cached, written, output, reasoning = (count_of(usage, name, place, tally) for name in names)
     return Usage(
-        input_tokens=count_of(usage, "input_tokens", place),
-        cache_read_tokens=count_of(usage, "cached_input_tokens", place),
-        cache_write_5m_tokens=count_of(usage, "cache_write_input_tokens", place),
-        output_tokens=count_of(usage, "output_tokens", place),
-        reasoning_tokens=count_of(usage, "reasoning_output_tokens", place),
+        input_tokens=read,
+        cache_read_tokens=cached,
+        cache_write_5m_tokens=written,
+        output_tokens=output,
+        reasoning_tokens=reasoning,
     )

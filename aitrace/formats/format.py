@@ -92,11 +92,16 @@ class Tally:
         first_place = place if known is None else known.first_place
         self._remarks[kind] = Remark(kind=kind, explanation=explanation, count=count, first_place=first_place)
 
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What was noted, in the order in which it was met."""
+        return tuple(self._remarks.values())
+
     def summary(self, source: FormatName) -> Summary:
         """All that was collected."""
         names = [name for name in Summary.__dataclass_fields__ if name not in ("source", "remarks")]
         counts = {name: self.counts.get(name, 0) for name in names}
-        return Summary(source=source, remarks=tuple(self._remarks.values()), **counts)
+        return Summary(source=source, remarks=self.remarks, **counts)
 
 
 def sniffed_format(document: object, place: str) -> FormatName:

@@ -5,12 +5,13 @@ A history is the harness's own log of a conversation, not a recording of request
 the assembler that recordings use, and completed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aitrace.assembly import Answer, Ask, Assembler
 from aitrace.errors import InputError
-from aitrace.formats.format import FormatName, Summary, Tally
+from aitrace.formats.format import FormatName, Remark, Summary, Tally
 from aitrace.formats.unknowns import Unknown
 from aitrace.harnesses import DETECTORS
 from aitrace.harnesses.detector import Identity
@@ -34,6 +35,9 @@ from aitrace.updates import updated_call
 
 BLOCK_BYTES = 256
 _END_BEFORE_START = "an answer ends before its request; it is taken to end with it"
+_SET_BACK = "the clock was set back while the conversation ran; what follows is moved on to where it was"
+_STEP_BACK_NS = NS_PER_S
+"""Less than this is no step of the clock: lines of one answer are written by several hands."""
 _PROTOCOL_OF: dict[FormatName, ProtocolName] = {"claude-code": "anthropic", "codex": "responses"}
 """Histories that keep messages in a protocol's own form."""
 
@@ -118,15 +122,19 @@ class HistorySurvey:
         if self._origin_ns is None or call.request_ns < self._origin_ns:
             self._origin_ns = call.request_ns
 
-    def header(self, *, producer: str, attribution: str | None) -> Header:
+    def header(self, *, producer: str, attribution: str | None, remarks: Sequence[Remark] = ()) -> Header:
         """The header for all calls seen.
+
+        Args:
+            remarks: What was not plain, which may be why there are none.
 
         Raises:
             InputError: If there are none.
         """
         if self._calls == 0:
+            told = "".join(f"; {remark.explanation} (first: {remark.first_place})" for remark in remarks)
             raise InputError(
-                "the input holds no call", hint="check that the right directory or file was named"
+                f"the input holds no call{told}", hint="check that the right directory or file was named"
             )
         return Header(
             producer=producer,
@@ -156,6 +164,16 @@ class HistorySurvey:
             yield Unknown.ANSWER_SIZES.format(self._answers_without_usage, self._calls)
 
 
+@dataclass(slots=True)
+class _Typed:
+    """Texts of a person in one history."""
+
+    places: list[int] = field(default_factory=list)
+    """Their places, in order."""
+    seen: int = 0
+    """Parts of the history that were looked at."""
+
+
 class HistoryImporter:
     """Gives the lines of trees one after the other; ids go on from one to the next."""
 
@@ -168,6 +186,8 @@ class HistoryImporter:
         self._assembler = assembler
         self._origin_ns = origin_ns
         self._blocks = 0
+        self._detector = next(detector for detector in DETECTORS if detector.name == source)
+        self._typed: dict[int, _Typed] = {}
 
     def summary(self) -> Summary:
         """Counts of everything written so far."""
@@ -177,6 +197,7 @@ class HistoryImporter:
     def lines(self, calls: Sequence[HistoryCall]) -> list[Line]:
         """Sessions, segments and whole calls of one tree."""
         lines: list[Line] = []
+        self._typed = {}
         index_of_call: dict[int, int] = {}
         call_ids: dict[int, int] = {}
         for number, is_end in moments(calls):
@@ -200,10 +221,21 @@ class HistoryImporter:
             protocol=call.protocol,
             model=call.model,
             parts=call.parts,
+            typed=self._typed_places(call),
             unseen_start=not call.is_whole,
             max_output_tokens=call.max_output_tokens,
             request_ns=call.request_ns - self._origin_ns,
         )
+
+    def _typed_places(self, call: HistoryCall) -> tuple[int, ...]:
+        """Where the prompt has texts of a person. Calls share a history, so each part is looked at once."""
+        typed = self._typed.setdefault(id(call.history), _Typed())
+        for place in range(typed.seen, call.length):
+            part = call.history[place]
+            if part.role == "user" and part.type == "text" and not self._detector.is_synthetic(part):
+                typed.places.append(place)
+        typed.seen = max(typed.seen, call.length)
+        return tuple(typed.places[: bisect_left(typed.places, call.length)])
 
     def _answer(self, call: HistoryCall) -> Answer:
         request_ns = call.request_ns - self._origin_ns
@@ -266,6 +298,38 @@ def _normalised(source: FormatName) -> tuple[str, ...]:
         if detector.name == source and protocol is not None:
             rules += detector.rules
     return tuple(rules)
+
+
+def without_steps_back(calls: Iterable[HistoryCall], tally: Tally) -> Iterator[HistoryCall]:
+    """The calls of one log, whose order is that in which they were made, on a clock that is not set back.
+
+    Where one ends before the call before it did, it and those after it are moved to begin when that had ended, until
+    the log's own times are beyond that again.
+    """
+    offset_ns, latest_ns = 0, 0
+    for call in calls:
+        if call.end_ns is not None:
+            if call.end_ns >= latest_ns:
+                offset_ns = 0
+            elif call.end_ns + offset_ns < latest_ns - _STEP_BACK_NS:
+                tally.remark("clock_set_back", _SET_BACK, call.place)
+                offset_ns = latest_ns - call.request_ns
+            latest_ns = max(latest_ns, call.end_ns + offset_ns)
+        yield _moved(call, offset_ns) if offset_ns else call
+
+
+def _moved(call: HistoryCall, offset_ns: int) -> HistoryCall:
+    tools = call.tool_calls
+    if tools is not None:
+        tools = tuple(
+            replace(tool, end_ns=None if tool.end_ns is None else tool.end_ns + offset_ns) for tool in tools
+        )
+    return replace(
+        call,
+        request_ns=call.request_ns + offset_ns,
+        end_ns=None if call.end_ns is None else call.end_ns + offset_ns,
+        tool_calls=tools,
+    )
 
 
 def moments(calls: Sequence[HistoryCall]) -> list[tuple[int, bool]]:

@@ -8,7 +8,7 @@ The rules, which docs/convert.md explains:
 4. A message that is a summary replaces the conversation. It was made from all of it, put into one text.
 
 Good: {"id": "msg_1", "role": "assistant", "time": {"created": 1796008155666}, "modelID": "m", "tokens": {…}}
-Bad:  {"id": "msg_1", "role": "assistant"} (no time)
+Bad:  {"id": "msg_1", "role": "assistant"} (no time: the end of the call before counts)
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,16 @@ from aitrace.formats.history import HistoryCall, HistoryReading
 from aitrace.formats.history_fields import (
     all_parts,
     count_of,
+    line_ns,
+    note_odd_value,
     ns_from_ms,
     object_in,
     outcome_from_status,
+    text_from_json,
     text_in,
-    tool_use_part,
     version_from_name,
 )
 from aitrace.harnesses.detector import Identity
-from aitrace.protocols.bodies import sorted_json
 from aitrace.protocols.protocol import RequestPart
 from aitrace.schema import CallClass, Outcome, ToolCall, Usage
 
@@ -36,6 +37,8 @@ HARNESS = "opencode"
 _SILENT = frozenset(
     {"agent", "compaction", "patch", "retry", "snapshot", "step-finish", "step-start", "subtask"}
 )
+_ABORTED = "MessageAbortedError"
+_THOUGHTS = ("step-start", "reasoning")
 _ENDED = frozenset({"completed", "error"})
 
 
@@ -81,15 +84,21 @@ class _Reader:
     """Reads the messages of one session."""
 
     def __init__(
-        self, conversation: Conversation, root: str, prompt_of_child: Mapping[str, str], tally: Tally
+        self,
+        conversation: Conversation,
+        root: str,
+        prompt_of_child: Mapping[str, str],
+        reading: HistoryReading,
     ) -> None:
         self._conversation = conversation
         self._root = root
-        self._tally = tally
+        self._tally = reading.tally
+        self._seen = reading.seen
         self._history: list[RequestPart] = []
         self._given_prompt = prompt_of_child.get(conversation.id)
         self._prompt_id: str | None = None
         self._is_window_start = False
+        self._line_ns: int | None = None
         self.calls: list[HistoryCall] = []
         """Calls, in order."""
 
@@ -114,51 +123,61 @@ class _Reader:
                 case "text" if not part.get("ignored") and text_in(part, "text"):
                     self._history.append(RequestPart(role="user", type="text", text=str(part["text"])))
                 case "file":
-                    kind = "image" if str(part.get("mime", "")).startswith("image/") else "opaque"
-                    text = sorted_json({"mime": part.get("mime"), "url": part.get("url")}, message.place)
+                    is_image = str(part.get("mime", "")).startswith("image/")
+                    file = {"mime": part.get("mime"), "url": part.get("url")}
+                    text = text_from_json(file, message.place, self._tally)
                     self._history.append(
-                        RequestPart(role="user", type="image" if kind == "image" else "opaque", text=text)
+                        RequestPart(role="user", type="image" if is_image else "opaque", text=text)
                     )
                 case _:
                     continue
 
     def _assistant(self, message: Message) -> None:
+        told_ns = ns_from_ms(object_in(message.data, "time").get("created"))
+        created_ns = self._line_ns = line_ns(told_ns, self._line_ns, message.place, self._tally)
+        if created_ns is None:
+            return
         is_summary = message.data.get("summary") is True
-        steps = self._steps(message)
+        is_copy = self._is_copy(message)
+        steps = self._steps(message, created_ns)
         for index, step in enumerate(steps):
-            self._call(message, step, is_summary=is_summary, is_last=index == len(steps) - 1)
-            answer, results = _pieces(step)
-            if is_summary:
+            if not is_copy:
+                self._call(message, step, is_summary=is_summary, is_last=index == len(steps) - 1)
+            if _is_left_out(message):
+                continue
+            answer, results = self._pieces(step, message.place)
+            if is_summary and step.finish is not None:
                 self._history = []
                 self._is_window_start = True
             self._history += [*answer, *results]
 
-    def _steps(self, message: Message) -> list[_Step]:
-        created_ns = ns_from_ms(object_in(message.data, "time").get("created"), "time.created", message.place)
+    def _is_copy(self, message: Message) -> bool:
+        """Whether the message was met before: older files beside a database hold what went into it."""
+        key = text_in(message.data, "id")
+        if key is None:
+            return False
+        is_copy = key in self._seen
+        self._seen.add(key)
+        return is_copy
+
+    def _steps(self, message: Message, created_ns: int) -> list[_Step]:
         steps = [_Step(start_ns=created_ns)]
         for part in message.parts:
-            kind = part.get("type")
+            kind = text_in(part, "type")
             if steps[-1].finish is not None:
-                ended = [
-                    moment for piece in steps[-1].pieces for moment in self._moments(piece, message.place)
-                ]
+                ended = [moment for piece in steps[-1].pieces for moment in _moments(piece)]
                 steps.append(_Step(start_ns=max([steps[-1].start_ns, *ended])))
             if kind == "step-finish":
                 steps[-1].finish = part
             elif kind in ("text", "reasoning", "tool"):
                 steps[-1].pieces.append(part)
+                if len(_moments(part)) < len(_told_times(part)):
+                    note_odd_value(message.place, self._tally)
             elif kind not in _SILENT and kind != "file":
                 self._tally.remark(
                     "unknown_line", "a kind of line that is not known was passed over", message.place
                 )
         return [step for step in steps if step.pieces or step.finish is not None] or steps[:1]
-
-    def _moments(self, piece: Mapping[str, Any], place: str) -> list[int]:
-        """Begin and end of a piece, as far as they are told."""
-        times = object_in(object_in(piece, "state") if piece.get("type") == "tool" else piece, "time")
-        return [
-            ns_from_ms(times[name], name, place) for name in ("start", "end") if times.get(name) is not None
-        ]
 
     def _call(self, message: Message, step: _Step, *, is_summary: bool, is_last: bool) -> None:
         history: Sequence[RequestPart] = self._history
@@ -180,8 +199,8 @@ class _Reader:
                 is_request_told=False,
                 end_ns=self._end_ns(message, step),
                 outcome=outcome,
-                usage=_usage(tokens, message.place) if outcome.error is None else Usage(),
-                tool_calls=tuple(self._tool_call(tool, message.place) for tool in tools),
+                usage=_usage(tokens, message.place, self._tally) if outcome.error is None else Usage(),
+                tool_calls=tuple(_tool_call(tool) for tool in tools),
             )
         )
         self._is_window_start = False
@@ -189,33 +208,53 @@ class _Reader:
     def _end_ns(self, message: Message, step: _Step) -> int | None:
         found: list[int] = []
         for piece in step.pieces:
-            moments = self._moments(piece, message.place)
+            moments = _moments(piece)
             # A tool begins to run when its call is complete; what comes after is not the answer's time.
             found += moments[:1] if piece.get("type") == "tool" else moments
         if not found:
-            completed = object_in(message.data, "time").get("completed")
-            return None if completed is None else ns_from_ms(completed, "time.completed", message.place)
+            return ns_from_ms(object_in(message.data, "time").get("completed"))
         return max(found)
-
-    def _tool_call(self, tool: Mapping[str, Any], place: str) -> ToolCall:
-        moments = self._moments(tool, place)
-        return ToolCall(
-            name=text_in(tool, "tool"),
-            end_ns=moments[0] if moments else None,
-            duration_ns=max(0, moments[1] - moments[0]) if len(moments) == 2 else None,
-        )
 
     def _outcome(self, message: Message, step: _Step, *, is_last: bool) -> Outcome:
         error = object_in(message.data, "error")
         if step.finish is not None or not is_last:
             reason = text_in(step.finish, "reason") or text_in(message.data, "finish")
             return Outcome(finish=finish_from_name((reason or "").replace("-", "_")))
-        if error.get("name") == "MessageAbortedError":
+        if error.get("name") == _ABORTED:
             return Outcome(error="client_abort", ended_by="client")
         status = object_in(error, "data").get("statusCode")
         if isinstance(status, int):
             return outcome_from_status(status)
         return Outcome(error="unrecorded", ended_by="recorder")
+
+    def _pieces(self, step: _Step, place: str) -> tuple[list[RequestPart], list[RequestPart]]:
+        """What an answer is in later prompts: its own pieces, and the results of its tools."""
+        answer: list[RequestPart] = []
+        results: list[RequestPart] = []
+        for piece in step.pieces:
+            text = text_in(piece, "text")
+            match piece.get("type"):
+                case "text" if text is not None:
+                    answer.append(RequestPart(role="assistant", type="text", text=text))
+                case "reasoning" if text is not None:
+                    answer.append(RequestPart(role="assistant", type="thinking", text=text))
+                case "tool":
+                    answer.append(self._tool_use(piece, place))
+                    results += _results(piece)
+                case _:
+                    continue
+        return answer, results
+
+    def _tool_use(self, piece: Mapping[str, Any], place: str) -> RequestPart:
+        name = text_in(piece, "tool") or "tool"
+        call = {"input": object_in(piece, "state").get("input"), "name": name}
+        return RequestPart(
+            role="assistant",
+            type="tool_use",
+            text=text_from_json(call, place, self._tally),
+            tool_id=text_in(piece, "callID"),
+            tool_name=name,
+        )
 
     def _identity(self, message: Message, *, is_summary: bool) -> Identity:
         conversation = self._conversation
@@ -233,38 +272,52 @@ class _Reader:
         )
 
 
-def _pieces(step: _Step) -> tuple[list[RequestPart], list[RequestPart]]:
-    """What an answer is in later prompts: its own pieces, and the results of its tools."""
-    answer: list[RequestPart] = []
-    results: list[RequestPart] = []
-    for piece in step.pieces:
-        text = text_in(piece, "text")
-        match piece.get("type"):
-            case "text" if text is not None:
-                answer.append(RequestPart(role="assistant", type="text", text=text))
-            case "reasoning" if text is not None:
-                answer.append(RequestPart(role="assistant", type="thinking", text=text))
-            case "tool":
-                state = object_in(piece, "state")
-                tool_id = text_in(piece, "callID")
-                answer.append(tool_use_part(text_in(piece, "tool") or "tool", state.get("input"), tool_id))
-                if state.get("status") in _ENDED:
-                    result = text_in(state, "output") or text_in(state, "error") or ""
-                    results.append(RequestPart(role="tool", type="tool_result", text=result, tool_id=tool_id))
-            case _:
-                continue
-    return answer, results
+def _tool_call(tool: Mapping[str, Any]) -> ToolCall:
+    moments = _moments(tool)
+    return ToolCall(
+        name=text_in(tool, "tool"),
+        end_ns=moments[0] if moments else None,
+        duration_ns=max(0, moments[1] - moments[0]) if len(moments) == 2 else None,
+    )
+
+
+def _moments(piece: Mapping[str, Any]) -> list[int]:
+    """Begin and end of a piece, as far as they are told."""
+    found = (ns_from_ms(told) for told in _told_times(piece))
+    return [moment for moment in found if moment is not None]
+
+
+def _told_times(piece: Mapping[str, Any]) -> list[Any]:
+    times = object_in(object_in(piece, "state") if piece.get("type") == "tool" else piece, "time")
+    return [times[name] for name in ("start", "end") if times.get(name) is not None]
+
+
+def _is_left_out(message: Message) -> bool:
+    """Whether later prompts are without this answer: it failed, or was broken off before there was more than thoughts."""
+    if not object_in(message.data, "error"):
+        return False
+    is_aborted = object_in(message.data, "error").get("name") == _ABORTED
+    return not is_aborted or all(part.get("type") in _THOUGHTS for part in message.parts)
+
+
+def _results(piece: Mapping[str, Any]) -> list[RequestPart]:
+    """The result of a tool call, if it has one."""
+    state = object_in(piece, "state")
+    if text_in(state, "status") not in _ENDED:
+        return []
+    text = text_in(state, "output") or text_in(state, "error") or ""
+    return [RequestPart(role="tool", type="tool_result", text=text, tool_id=text_in(piece, "callID"))]
 
 
 def calls_from_conversations(
     conversations: Sequence[Conversation], reading: HistoryReading
 ) -> list[HistoryCall]:
-    """All calls of the sessions of one tree; the main agent's comes first."""
+    """All calls of the sessions of one tree; the main agent's comes first, and each agent's before its children's."""
     prompt_of_child: dict[str, str] = {}
     calls: list[HistoryCall] = []
     for conversation in conversations:
         _note_children(conversation, prompt_of_child)
-        reader = _Reader(conversation, conversations[0].id, prompt_of_child, reading.tally)
+        reader = _Reader(conversation, conversations[0].id, prompt_of_child, reading)
         for message in conversation.messages:
             reader.read(message)
         calls += reader.calls
@@ -293,12 +346,12 @@ def conversation_from_fields(
     )
 
 
-def _usage(tokens: Mapping[str, Any], place: str) -> Usage:
+def _usage(tokens: Mapping[str, Any], place: str, tally: Tally) -> Usage:
     """OpenCode keeps cached tokens apart from those of the input, and newer versions thoughts from the output."""
     cache = object_in(tokens, "cache")
-    read, written = count_of(cache, "read", place), count_of(cache, "write", place)
-    uncached, output = count_of(tokens, "input", place), count_of(tokens, "output", place)
-    reasoning, total = count_of(tokens, "reasoning", place), count_of(tokens, "total", place)
+    read, written = (count_of(cache, name, place, tally) for name in ("read", "write"))
+    names = ("input", "output", "reasoning", "total")
+    uncached, output, reasoning, total = (count_of(tokens, name, place, tally) for name in names)
     known = uncached is not None
     whole = (uncached or 0) + (read or 0) + (written or 0)
     if output is not None and total == whole + output + (reasoning or 0):

@@ -15,7 +15,9 @@ import orjson
 
 from aitrace.errors import InputError
 from aitrace.formats.format import Tally
+from aitrace.formats.history_fields import object_in
 from aitrace.formats.opencode import Conversation, Message, conversation_from_fields
+from aitrace.formats.source import note_unreadable
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 _DAMAGED = "a message or part is no JSON object; passed over"
@@ -29,24 +31,25 @@ class OpenCodeStore:
         self._path = path
         self._is_database = path.is_file()
 
-    def trees(self) -> list[tuple[str, ...]]:
-        """Ids of the sessions of each tree, the main agent's first."""
+    def trees(self, tally: Tally) -> list[tuple[str, ...]]:
+        """Ids of the sessions of each tree, the main agent's first, and each one's before those of its sub-agents."""
         parents: dict[str, str | None] = {}
-        for fields in self._session_fields():
+        for fields in self._session_fields(tally):
             key = fields.get("id")
             parent = fields.get("parent_id") or fields.get("parentID")
             if isinstance(key, str):
                 parents[key] = parent if isinstance(parent, str) else None
-        trees: dict[str, list[str]] = {}
+        trees: dict[str, list[tuple[int, str]]] = {}
         for key in parents:
-            trees.setdefault(_root(key, parents), []).append(key)
-        return [tuple(sorted(keys, key=lambda key: (key != root, key))) for root, keys in trees.items()]
+            root, depth = _root(key, parents)
+            trees.setdefault(root, []).append((depth, key))
+        return [tuple(key for _, key in sorted(keys)) for keys in trees.values()]
 
     def conversations(self, ids: Sequence[str], tally: Tally) -> list[Conversation]:
         """The sessions with their messages, in the order of `ids`.
 
         Raises:
-            InputError: The database or a file cannot be read.
+            InputError: The database cannot be read.
         """
         if self._is_database:
             with closing(self._connect()) as database:
@@ -55,19 +58,23 @@ class OpenCodeStore:
                     for key in ids
                     for fields in self._query(database, "SELECT * FROM session WHERE id = ?", key)
                 ]
-        by_id = {fields.get("id"): fields for fields in self._session_fields()}
-        return [self._conversation(by_id[key], list(self._message_files(key, tally))) for key in ids]
+        by_id = {fields.get("id"): fields for fields in self._session_fields(Tally())}
+        return [
+            self._conversation(by_id[key], list(self._message_files(key, tally)))
+            for key in ids
+            if key in by_id
+        ]
 
     def _conversation(self, fields: Mapping[str, Any], messages: Sequence[Message]) -> Conversation:
         return conversation_from_fields(fields, messages, str(self._path))
 
-    def _session_fields(self) -> Iterator[Mapping[str, Any]]:
+    def _session_fields(self, tally: Tally) -> Iterator[Mapping[str, Any]]:
         if self._is_database:
             with closing(self._connect()) as database:
                 yield from self._query(database, "SELECT * FROM session ORDER BY time_created, id")
             return
         for file in sorted((self._path / "session").rglob("*.json")):
-            fields = _object(_bytes(file))
+            fields = self._json_file(file, tally)
             if fields is not None:
                 yield fields
 
@@ -80,6 +87,7 @@ class OpenCodeStore:
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
         database.row_factory = sqlite3.Row
+        database.text_factory = _text
         return database
 
     def _query(self, database: sqlite3.Connection, text: str, *values: str) -> Iterator[Mapping[str, Any]]:
@@ -98,13 +106,13 @@ class OpenCodeStore:
         parts: dict[str, list[Mapping[str, Any]]] = {}
         text = "SELECT id, message_id, data FROM part WHERE session_id = ? ORDER BY id"
         for row in self._query(database, text, session):
-            part = self._decoded(row["data"], f"{self._path}: part", tally)
+            part = self._decoded(row["data"], f"{self._path}: part {row['id']}", tally)
             if part is not None:
                 parts.setdefault(row["message_id"], []).append(part)
         text = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
         messages = []
-        for number, row in enumerate(self._query(database, text, session), 1):
-            place = f"{self._path}: message {number} of a session"
+        for row in self._query(database, text, session):
+            place = f"{self._path}: message {row['id']}"
             data = self._decoded(row["data"], place, tally)
             if data is not None:
                 # The id is a column of its own, not a field of the message.
@@ -115,16 +123,24 @@ class OpenCodeStore:
     def _message_files(self, session: str, tally: Tally) -> Iterator[Message]:
         found = []
         for file in (self._path / "message" / session).glob("*.json"):
-            data = self._decoded(_bytes(file), str(file), tally)
+            data = self._json_file(file, tally)
             if data is not None:
-                created = data.get("time", {}).get("created") if isinstance(data.get("time"), dict) else None
+                created = object_in(data, "time").get("created")
                 found.append((created if isinstance(created, int) else 0, file, data))
         for _, file, data in sorted(found, key=lambda item: (item[0], item[1])):
             parts = [
-                self._decoded(_bytes(part), str(part), tally)
+                self._json_file(part, tally)
                 for part in sorted((self._path / "part" / file.stem).glob("*.json"))
             ]
             yield Message(place=str(file), data=data, parts=[part for part in parts if part is not None])
+
+    def _json_file(self, file: Path, tally: Tally) -> Mapping[str, Any] | None:
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            note_unreadable(InputError(f"{file}: cannot be read: {error.strerror}"), tally)
+            return None
+        return self._decoded(data, str(file), tally)
 
     def _decoded(self, data: str | bytes, place: str, tally: Tally) -> Mapping[str, Any] | None:
         value = _object(data)
@@ -145,21 +161,17 @@ def _has_files(path: Path) -> bool:
     return (path / "session").is_dir() and (path / "message").is_dir()
 
 
-def _root(key: str, parents: Mapping[str, str | None]) -> str:
+def _root(key: str, parents: Mapping[str, str | None]) -> tuple[str, int]:
+    """The session at the top of a session's tree, and how far it is."""
     seen = {key}
     while (parent := parents.get(key)) is not None and parent in parents and parent not in seen:
         key = parent
         seen.add(key)
-    return key
+    return key, len(seen) - 1
 
 
-def _bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{file}: cannot be read: {error.strerror or error}", hint="check its owner and permissions"
-        ) from error
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
 def _object(data: Any) -> dict[str, Any] | None:

@@ -3,7 +3,8 @@
 import gzip
 import io
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ import zstandard
 from aitrace.errors import InputError
 from aitrace.formats.format import Tally
 
+UNREADABLE = "unreadable"
+"""Kind of remark about a source that could not be read to its end."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _GZIP_MAGIC = b"\x1f\x8b"
 _CUT_HINT = "the file may be cut: compare its size with the original, or fetch it again"
 _READ_BYTES = 1 << 16
 _HEAD_BYTES = 1 << 20
+_LINE_BYTES = 64 << 20
+"""Most of a line among the first: a prompt with pictures has some MB, and what is no log may have one line of all."""
 
 
 class SourceFile:
@@ -50,29 +55,35 @@ class SourceFile:
         """Each JSON object of a log with its place, line by line.
 
         A log is written while it is read, and its writer may have been killed: what is no whole line is passed over
-        and noted.
-
-        Raises:
-            InputError: If the file cannot be read.
+        and noted, and so is what cannot be read.
         """
-        with self._stream() as stream:
-            for number, line in enumerate(stream, 1):
-                row = _object_or_none(line)
-                place = f"{self.name}:{number}"
-                if row is not None:
-                    yield place, row
-                elif line.strip():
-                    tally.remark("damaged_line", "a line is cut or no JSON object; passed over", place)
-
-    def first_rows(self) -> list[tuple[str, dict[str, Any]]]:
-        """The JSON objects among the first lines; what is no whole line is left out."""
         try:
-            with self._open() as raw, _decompressed(raw) as stream:
-                lines = stream.read(_HEAD_BYTES).split(b"\n")
-        except (OSError, EOFError, zstandard.ZstdError):
-            return []  # whoever reads it says why it cannot be
-        rows = ((number, _object_or_none(line)) for number, line in enumerate(lines, 1))
-        return [(f"{self.name}:{number}", row) for number, row in rows if row is not None]
+            with self._stream() as stream:
+                yield from self._objects(stream, tally)
+        except InputError as error:
+            note_unreadable(error, tally)
+
+    def first_rows(self, tally: Tally | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The JSON objects among the first lines; what is no whole line is left out.
+
+        Args:
+            tally: Where to note that the file cannot be read; None if somebody else does.
+        """
+        try:
+            with self._stream() as stream:
+                yield from self._objects(_first_lines(stream), None)
+        except InputError as error:
+            if tally is not None:
+                note_unreadable(error, tally)
+
+    def _objects(self, lines: Iterable[bytes], tally: Tally | None) -> Iterator[tuple[str, dict[str, Any]]]:
+        for number, line in enumerate(lines, 1):
+            row = _object_or_none(line)
+            place = f"{self.name}:{number}"
+            if row is not None:
+                yield place, row
+            elif tally is not None and line.strip():
+                tally.remark("damaged_line", "a line is cut or no JSON object; passed over", place)
 
     def starts_with(self, magic: bytes) -> bool:
         """Whether these are the first bytes of the file."""
@@ -92,7 +103,7 @@ class SourceFile:
                 f"{self.name}: cannot be read: {error.strerror or error}",
                 hint="check the path, and that the file may be read",
             ) from error
-        except (EOFError, zstandard.ZstdError) as error:
+        except (EOFError, zlib.error, zstandard.ZstdError) as error:
             raise InputError(f"{self.name}: damaged compression: {error}", hint=_CUT_HINT) from error
 
     def _open(self) -> io.BufferedReader:
@@ -138,6 +149,18 @@ class SourceFile:
                 f"{self.name}:{number}: damaged JSON at column {error.colno}: {error.msg}",
                 hint=_CUT_HINT,
             ) from error
+
+
+def note_unreadable(error: InputError, tally: Tally) -> None:
+    """Say that a source could not be read to its end."""
+    tally.remark(UNREADABLE, "it cannot be read, or not to its end; the rest of it was left out", str(error))
+
+
+def _first_lines(stream: io.BufferedIOBase) -> Iterator[bytes]:
+    read_bytes = 0
+    while read_bytes < _HEAD_BYTES and (line := stream.readline(_LINE_BYTES)):
+        read_bytes += len(line)
+        yield line
 
 
 def _next_line(stream: io.BufferedIOBase) -> bytes:

@@ -146,9 +146,7 @@ class Codex:
         return int(match[1]) * 10**9 + int((match[2] or "").ljust(9, "0"))
 
     def is_synthetic(self, part: RequestPart) -> bool:
-        if part.role == "system":
-            return True
-        return part.role == "user" and part.type == "text" and SYNTHETIC.covers(part.text)
+        return SYNTHETIC.is_in(part)
 
 
 def _is_codex(facts: RequestFacts) -> bool:

@@ -48,9 +48,11 @@ class Identity:
     is_window_start: bool = False
     """Whether the harness says that the history was replaced before this request."""
     tool_durations: tuple[tuple[str, int], ...] | None = None
-    """Name and run time in ns of each tool call of the session's last answer, in the order of its calls; None if the
-    harness does not tell them in headers. Calls that spawn agents are left out: what is told of them is not how long
-    the agent lived. So match by name and order, not by place."""
+    """Name and run time in ns of the tool calls of the session's last answer, in the order in which they ended; None if
+    the harness does not tell them in headers. Calls that spawn agents are left out: what is told of them is not how
+    long the agent lived. So they are matched by name; which of two calls of one tool ran how long is not told."""
+    more_ids: tuple[str, ...] = ()
+    """Ids of agents that `session` and `parent` were made of, where those are no id as it was sent."""
     evidence: tuple[str, ...] = ()
     """Rules that led to this, the strongest first."""
 

@@ -41,6 +41,12 @@ class SyntheticText:
     seen: str
     """Version of the harness they were seen in, on the wire or in its program."""
 
+    def is_in(self, part: RequestPart) -> bool:
+        """Whether the harness wrote this part, and not the user."""
+        if part.role == "system":
+            return True
+        return part.role == "user" and part.type == "text" and self.covers(part.text)
+
     def covers(self, text: str) -> bool:
         """Whether nothing but such texts is in it: a person's words behind a closing tag count as theirs."""
         position = _after_space(text, 0)
@@ -114,6 +120,17 @@ def last_user_text(parts: tuple[RequestPart, ...]) -> str:
     """The text that ends the prompt, if it is the user's; empty if not."""
     part = parts[-1] if parts else None
     return part.text if part is not None and part.role == "user" and part.type == "text" else ""
+
+
+def last_user_message(parts: tuple[RequestPart, ...]) -> tuple[str, ...]:
+    """The texts of the user's last message, wherever in the prompt it is; empty if there is none."""
+    found: list[str] = []
+    for part in reversed(parts):
+        if part.role == "user":
+            found.append(part.text)
+        elif found:
+            break
+    return tuple(reversed(found))
 
 
 def first_system_text(parts: tuple[RequestPart, ...]) -> str:

@@ -9,6 +9,7 @@ from aitrace.harnesses.marks import (
     header,
     is_aside,
     key_in,
+    last_user_message,
     last_user_text,
     version_after,
 )
@@ -89,8 +90,7 @@ class OpenCode:
             # Its sub-agents have no tool to spawn others.
             root=parent or session,
             call_class=call_class,
-            # A sub-agent's names the message of its own session that it answers.
-            prompt_id=key_in(facts.headers, PROMPT_HEADER.field) if parent is None else None,
+            prompt_id=_prompt_id(facts, call_class, is_subagent=parent is not None),
             evidence=(rule, *((PARENT_HEADER.name,) if parent is not None else ()), *class_rule),
         )
 
@@ -102,9 +102,18 @@ class OpenCode:
         return None
 
     def is_synthetic(self, part: RequestPart) -> bool:
-        if part.role == "system":
-            return True
-        return part.role == "user" and part.type == "text" and SYNTHETIC.covers(part.text)
+        return SYNTHETIC.is_in(part)
+
+
+def _prompt_id(facts: RequestFacts, call_class: CallClass, *, is_subagent: bool) -> str | None:
+    """Id of the user's message that is answered; None if OpenCode wrote that itself, to compact or to go on after it.
+
+    A sub-agent's message is of its own session.
+    """
+    asked = last_user_message(facts.parts)
+    if is_subagent or call_class == "compaction" or (asked and all(map(SYNTHETIC.covers, asked))):
+        return None
+    return key_in(facts.headers, PROMPT_HEADER.field)
 
 
 def _call_class(facts: RequestFacts, *, is_subagent: bool) -> tuple[CallClass, tuple[str, ...]]:

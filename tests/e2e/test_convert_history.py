@@ -1,8 +1,11 @@
 """`aitrace convert` on the local histories of Claude Code, Codex and OpenCode."""
 
+import gzip
 import hashlib
+import os
 import shutil
 import sqlite3
+import stat
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +16,8 @@ import zstandard
 from click.testing import CliRunner
 
 from aitrace.cli import main
+from aitrace.formats.format import Tally
+from aitrace.formats.opencode_store import OpenCodeStore
 from aitrace.store import read_trace
 from aitrace.units import NS_PER_MS
 
@@ -314,12 +319,227 @@ def test_another_database_is_refused_as_such(tmp_path, content):
     assert "Hint: " in result.stderr
 
 
-def test_an_absurd_value_is_refused_with_file_and_line(tmp_path):
+def test_a_history_without_calls_says_what_was_passed_over(tmp_path):
     log = tmp_path / "s.jsonl"
     log.write_text('{"type": "user", "sessionId": "s", "timestamp": "soon", "message": {}}\n')
     result = run("convert", log, "-o", tmp_path / "out.aitrace")
-    assert (result.exit_code, f"{log}:1: 'timestamp' is 'soon'" in result.stderr) == (3, True)
+    assert result.exit_code == 3
+    assert (
+        f"holds no call; a line without a possible time (2020 to 2100) counts as written with the one before it (first: {log}:1)"
+        in result.stderr
+    )
     assert not (tmp_path / "out.aitrace").exists()
+
+
+# One odd file among many
+
+
+def remarks(summary):
+    return {r["kind"]: (r["count"], r["first_place"]) for r in summary["remarks"]}
+
+
+def copied(tmp_path, source):
+    folder = tmp_path / "history"
+    shutil.copytree(source, folder)
+    return folder, sorted(folder.rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: data[:15] + b"\xff" * 99])
+@pytest.mark.parametrize("source", [CLAUDE, CODEX])
+def test_a_damaged_file_costs_only_what_is_in_it_and_the_exit_code_tells(tmp_path, source, damage):
+    folder, (first, *_) = copied(tmp_path, source)
+    whole, _ = converted(tmp_path, source)
+    cut = first.with_name(f"{first.name}.gz")
+    cut.write_bytes(damage(gzip.compress(first.read_bytes())))
+    first.unlink()
+    result = run("convert", folder, "-o", tmp_path / "out.aitrace", "--json", "--force")
+    assert (result.exit_code, remarks(orjson.loads(result.stdout))["unreadable"][0]) == (1, 1)
+    assert f"first at {cut}: damaged compression" in result.stderr
+    assert 0 < len(read_trace(tmp_path / "out.aitrace").calls) <= len(whole.calls)
+
+
+def test_a_directory_that_cannot_be_read_is_told(tmp_path, monkeypatch):
+    folder, _ = copied(tmp_path, CODEX)
+    (folder / "closed").mkdir()
+    scan = os.scandir
+
+    def closed(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", closed)  # a test may run as root, for whom nothing is closed
+    result = run("convert", folder, "-o", tmp_path / "out.aitrace")
+    assert result.exit_code == 1
+    assert f"first at {folder / 'closed'}: cannot be read: Permission denied" in result.stderr
+
+
+def test_odd_values_cost_neither_the_line_nor_the_file(tmp_path):
+    folder, files = copied(tmp_path, CLAUDE)
+    for file in files:
+        text = file.read_text()
+        file.write_text(text.replace('"output_tokens":', '"output_tokens":-', 1) + '{"type": ["user"]}\n')
+    whole, _ = converted(tmp_path, CLAUDE)
+    found, summary = converted(tmp_path, folder)
+    assert len(found.calls) == len(whole.calls)
+    assert {kind: count for kind, (count, _) in remarks(summary).items()} == {
+        "odd_value": 4,
+        "unknown_line": 4,
+    }
+
+
+def test_a_first_line_of_some_megabytes_does_not_hide_a_file(tmp_path):
+    folder, files = copied(tmp_path, CLAUDE)
+    for file in files:
+        first, rest = file.read_text().split("\n", 1)
+        row = orjson.loads(first)
+        row["message"]["content"] = [{"type": "text", "text": "x" * (3 << 20)}]
+        file.write_bytes(orjson.dumps(row) + b"\n" + rest.encode())
+    whole, _ = converted(tmp_path, CLAUDE)
+    assert len(converted(tmp_path, folder)[0].calls) == len(whole.calls)
+
+
+def test_a_rollout_without_its_first_line_is_told(tmp_path):
+    folder, (first, *_) = copied(tmp_path, CODEX)
+    first.write_bytes(first.read_bytes().split(b"\n", 1)[1])
+    _, summary = converted(tmp_path, folder)
+    assert remarks(summary) == {"no_first_line": (1, str(first))}
+
+
+@pytest.mark.parametrize("name", ["archived", "1"])
+def test_of_a_thread_in_two_files_the_longer_one_is_read(tmp_path, name):
+    folder, (first, *_) = copied(tmp_path, CODEX)
+    whole, _ = converted(tmp_path, CODEX)
+    copy = folder / name / first.name
+    copy.parent.mkdir()
+    copy.write_bytes(b"".join(first.read_bytes().splitlines(keepends=True)[:20]))
+    found, summary = converted(tmp_path, folder)
+    assert len(found.calls) == len(whole.calls)
+    assert remarks(summary)["copied_file"][0] == 1
+
+
+# The same in two places
+
+
+def test_a_project_that_was_copied_under_another_name_is_read_once(tmp_path):
+    folder, files = copied(tmp_path, CLAUDE)
+    shutil.copytree(
+        files[0].parents[0 if files[0].parent.name.startswith("-") else 2], folder / "-home-jane-new"
+    )
+    whole, _ = converted(tmp_path, CLAUDE)
+    found, _ = converted(tmp_path, folder)
+    assert found.calls == whole.calls
+    assert len(found.sessions) == len(whole.sessions)
+
+
+def test_a_session_that_went_on_in_a_renamed_project_is_one_session(tmp_path):
+    folder, _ = copied(tmp_path, CLAUDE)
+    session = next(path for path in folder.rglob("*.jsonl") if path.with_suffix("").is_dir())
+    rows = session.read_bytes().splitlines(keepends=True)
+    (folder / "-home-jane-new").mkdir()
+    (folder / "-home-jane-new" / session.name).write_bytes(b"".join(rows))
+    session.write_bytes(b"".join(rows[: len(rows) // 2]))
+    whole, _ = converted(tmp_path, CLAUDE)
+    found, summary = converted(tmp_path, folder)
+    assert (len(found.sessions), len(found.calls)) == (len(whole.sessions), len(whole.calls))
+    assert (summary["forks"], summary["joins"]) == (1, 1)
+    assert run("check", tmp_path / "out.aitrace").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "branch", ["00000000-0000-4000-8000-000000000018", "ffffffff-0000-4000-8000-000000000019"]
+)
+def test_a_branch_of_a_session_has_only_its_own_calls(tmp_path, branch):
+    """Whatever the names of the files, so that sub-agents stay with the call that started them."""
+    folder, _ = copied(tmp_path, CLAUDE)
+    session = next(path for path in folder.rglob("*.jsonl") if path.with_suffix("").is_dir())
+    rows = [orjson.loads(row) for row in session.read_bytes().splitlines()]
+    for row in rows:
+        row["forkedFrom"] = {"sessionId": row["sessionId"], "messageUuid": row.get("uuid")}
+        row["sessionId"] = branch
+    session.with_name(f"{branch}.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)) + b"\n")
+    whole, _ = converted(tmp_path, CLAUDE)
+    found, summary = converted(tmp_path, folder)
+    assert found.calls == whole.calls
+    assert (summary["forks"], summary["joins"]) == (1, 1)
+
+
+def test_a_database_that_is_named_twice_is_read_once(tmp_path, database):
+    whole, _ = converted(tmp_path, database)
+    (tmp_path / "link.db").symlink_to(database)
+    twice, _ = converted(tmp_path, database, database.parent, tmp_path / "link.db")
+    assert twice.calls == whole.calls
+
+
+def test_a_broken_database_beside_another_is_told(tmp_path, database):
+    (database.parent / "opencode-dev.db").write_bytes(b"SQLite format 3\0 and then nothing")
+    whole, _ = converted(tmp_path, database)
+    result = run("convert", database.parent, "-o", tmp_path / "both.aitrace")
+    assert (result.exit_code, "opencode-dev.db: cannot be read" in result.stderr) == (1, True)
+    assert read_trace(tmp_path / "both.aitrace").calls == whole.calls
+
+
+def test_a_sub_agent_comes_after_the_session_that_started_it_whatever_its_id(database):
+    """What it belongs to is told there; ids of OpenCode's sessions run backwards."""
+    with closing(sqlite3.connect(database)) as connection:
+        ((child,),) = connection.execute("SELECT id FROM session WHERE parent_id IS NOT NULL")
+        connection.execute("INSERT INTO session VALUES ('0', ?, '', '', '1.18.33', 0)", (child,))
+        connection.commit()
+    (tree,) = [tree for tree in OpenCodeStore(database).trees(Tally()) if child in tree]
+    assert tree[1:] == (child, "0")
+
+
+# What must not be in a trace that is shared
+
+
+def planted(tmp_path, model):
+    folder, files = copied(tmp_path, CLAUDE)
+    for file in files:
+        file.write_text(file.read_text().replace("claude-opus-5-5", model))
+    return folder
+
+
+SECRET = "-".join(("sk", "ant", "0123456789abcdef" * 2))
+
+
+def test_a_trace_with_a_secret_is_not_given_its_name(tmp_path):
+    result = run("convert", planted(tmp_path, SECRET), "-o", tmp_path / "out.aitrace")
+    partial = tmp_path / "out.aitrace.partial"
+    assert (result.exit_code, (tmp_path / "out.aitrace").exists()) == (1, False)
+    assert f"DO NOT SHARE {partial}" in result.stderr
+    assert "an API key of 39 bytes" in result.stderr
+    assert SECRET not in result.stderr
+    assert stat.S_IMODE(partial.stat().st_mode) == 0o600
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["history", "out.aitrace.partial"]
+
+
+def test_what_a_recording_left_is_not_replaced_by_a_trace_with_a_secret(tmp_path):
+    (tmp_path / "out.aitrace.partial").write_text("mine")
+    result = run("convert", planted(tmp_path, SECRET), "-o", tmp_path / "out.aitrace")
+    assert (result.exit_code, "was not written" in result.stderr) == (1, True)
+    assert (tmp_path / "out.aitrace.partial").read_text() == "mine"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["history", "out.aitrace.partial"]
+
+
+def test_a_trace_with_a_secret_does_not_go_to_stdout(tmp_path):
+    result = run("convert", planted(tmp_path, SECRET), "-o", "-")
+    assert (result.exit_code, result.stdout_bytes, "was not written" in result.stderr) == (1, b"", True)
+
+
+def test_an_agent_named_after_its_model_is_no_leak(tmp_path):
+    folder = planted(tmp_path, "acme-coder-7b")
+    for file in folder.rglob("*.json*"):
+        file.write_text(file.read_text().replace("general-purpose", "acme-coder"))
+    trace, _ = converted(tmp_path, folder)
+    assert {call.model for call in trace.calls} == {"acme-coder-7b"}
+
+
+def test_a_tool_named_like_a_word_of_our_own_sentences_is_no_leak(tmp_path):
+    folder, files = copied(tmp_path, CLAUDE)
+    for file in files:
+        file.write_text(file.read_text().replace('"Bash"', '"connections"'))
+    trace, _ = converted(tmp_path, folder)
+    assert any("connections" in sentence for sentence in trace.header.unknown)
 
 
 def test_a_block_size_is_not_for_histories(tmp_path):

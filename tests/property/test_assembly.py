@@ -56,6 +56,7 @@ class Asked:
     step: str
     is_aside: bool
     error: str | None = None
+    asks_tools: bool = False
     end_ns: int | None = None
 
 
@@ -140,6 +141,7 @@ class Twin:
         asked.error = ERRORS[flag % len(ERRORS)]
         asked.end_ns = self.now_ns if flag % 11 else None
         names = (("Agent", "acme"), ("Bash",), ())[flag % 3]
+        asked.asks_tools = asked.error is None and bool(names)
         self.lines += self.assembler.end(
             call,
             Answer(
@@ -242,9 +244,8 @@ def test_every_call_can_be_placed_and_has_its_session_retry_window_and_cause(dra
                 windows[key] += 1
             assert call.window == windows[key]
             if last is not None and not is_retry:
-                error = last.error if is_over else None
                 assert call.after[0].call == chain[key]
-                assert call.after[0].cause == _cause(asked, error)
+                assert call.after[0].cause == _cause(asked, last, is_over)
             chain[key] = call.id
 
 
@@ -263,10 +264,18 @@ def _has_ended(twin, call, by):
     raise AssertionError(by)
 
 
-def _cause(asked, error):
-    if asked.step in ("results", "waited") and asked.parts[-1].type == "tool_result":
+def _cause(asked, last, is_over):
+    is_done = is_over and not last.asks_tools and last.step != "compaction"
+    has_results = asked.step in ("results", "waited") and asked.parts[-1].type == "tool_result"
+    is_root = "/" not in asked.agent.key
+    error = last.error if is_over else None
+    if asked.step == "compaction":
+        if is_over and last.asks_tools:
+            return "tool"
+        return "user" if is_done and is_root and error in (None, "client_abort") else "harness"
+    if has_results and last.step != "compaction":
         return "tool"
-    if asked.step == "typed" and "/" not in asked.agent.key:
+    if asked.step == "typed" and is_root:
         return "user"
     return "backoff" if error not in (None, "client_abort") else "harness"
 

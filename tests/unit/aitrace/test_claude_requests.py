@@ -3,19 +3,18 @@ import json
 
 import pytest
 
-from aitrace.errors import InputError
 from aitrace.formats.claude_requests import RequestLog, message_hash
 from aitrace.formats.format import Tally
 from aitrace.protocols.protocol import RequestPart
 
-AT = "2026-03-04T10:00:00.000Z"
+AT_NS = 1_772_618_400 * 10**9
 SHAPE = {
     "shapeHash": "shape",
     "shape": {"system": [{"type": "text", "text": "be kind"}], "tools": [{"name": "Bash"}]},
 }
 
 
-ROW = {"id": "r", "timestamp": AT, "shapeHash": "shape", "keep": 0, "tail": [], "params": {}}
+ROW = {"id": "r", "shapeHash": "shape", "keep": 0, "tail": [], "params": {}}
 
 
 def user(text):
@@ -33,7 +32,7 @@ def log(*messages):
 
 def request(found, tail, **fields):
     names = [name if isinstance(name, str) else message_hash(name) for name in tail]
-    return found.request({**ROW, "tail": names, **fields}, "a.jsonl:9")
+    return found.request({**ROW, "tail": names, **fields}, AT_NS, "a.jsonl:9")
 
 
 def texts(made):
@@ -131,7 +130,7 @@ def test_what_the_transcript_added_stands_for_a_message_that_is_in_no_line():
     ]
     names = ["unknown", message_hash(user("two")), "another"]
     row = {**ROW, "id": "second", "base": "first", "keep": 1, "tail": names}
-    assert texts(found.request(row, "a.jsonl:9", added))[2:] == ["one", "said", "two"]
+    assert texts(found.request(row, AT_NS, "a.jsonl:9", added))[2:] == ["one", "said", "two"]
     assert [r.kind for r in tally.summary("claude-code").remarks] == ["substituted_message"]
     third = request(found, [user("one"), *names], id="third")
     assert texts(third)[2:] == ["one", "said", "two"]
@@ -163,10 +162,15 @@ def test_a_shape_out_of_shape_is_noted():
     assert [r.kind for r in tally.summary("claude-code").remarks] == ["odd_message", "unresolved_request"]
 
 
-@pytest.mark.parametrize(
-    "fields", [{"keep": -1}, {"keep": "1"}, {"tail": 7}, {"params": {"max_tokens": -1}}, {"timestamp": None}]
-)
-def test_absurd_numbers_are_refused_with_their_place(fields):
-    found, _ = log(user("one"))
-    with pytest.raises(InputError, match=r"a\.jsonl:9: "):
-        found.request({**ROW, **fields}, "a.jsonl:9")
+@pytest.mark.parametrize("fields", [{"keep": -1}, {"keep": "1"}, {"tail": 7}])
+def test_a_request_whose_messages_are_not_told_has_no_prompt_and_is_noted(fields):
+    found, tally = log(user("one"))
+    assert found.request({**ROW, **fields}, AT_NS, "a.jsonl:9").history is None
+    assert [(r.kind, r.first_place) for r in tally.remarks] == [("unresolved_request", "a.jsonl:9")]
+
+
+def test_names_and_numbers_that_cannot_be_are_not_known():
+    found, tally = log(user("one"))
+    made = request(found, [user("one")], params={"model": "as Jane said", "max_tokens": -1})
+    assert (made.model, made.max_output_tokens) == (None, None)
+    assert [r.kind for r in tally.remarks] == ["odd_value"]

@@ -1,6 +1,5 @@
 import pytest
 
-from aitrace.errors import InputError
 from aitrace.formats.codex import calls_from_threads, root_of, thread_from_rows, turns_of
 from aitrace.formats.history import HistoryReading
 
@@ -57,11 +56,13 @@ class Log:
         )
 
 
+def thread(rows):
+    return thread_from_rows(rows[:2], lambda _: rows)
+
+
 def read(*logs, origins=(), reading=None):
-    threads = [thread_from_rows(log.rows) for log in logs]
-    return calls_from_threads(
-        threads, [thread_from_rows(log.rows) for log in origins], reading or HistoryReading()
-    )
+    threads = [thread(log.rows) for log in logs]
+    return calls_from_threads(threads, [thread(log.rows) for log in origins], reading or HistoryReading())
 
 
 def texts(call):
@@ -319,7 +320,7 @@ def test_the_root_is_found_through_the_parents_as_far_as_they_are_known():
     def thread(key, parent, **meta):
         spawn = {"subagent": {"thread_spawn": {"parent_thread_id": parent}}} if parent else "cli"
         row = {"type": "session_meta", "timestamp": "", "payload": {"id": key, "source": spawn, **meta}}
-        return thread_from_rows([("p", row)])
+        return thread_from_rows([("p", row)], lambda _: ())
 
     threads = {
         t.id: t
@@ -333,12 +334,12 @@ def test_the_root_is_found_through_the_parents_as_far_as_they_are_known():
     "rows", [[], [("p", {"type": "event_msg"})], [("p", {"type": "session_meta", "payload": {}})]]
 )
 def test_a_file_without_its_first_line_is_no_rollout(rows):
-    assert thread_from_rows(rows) is None
+    assert thread_from_rows(rows, lambda _: rows) is None
 
 
 def test_turns_are_all_that_a_file_names():
     root, child = family()
-    assert (turns_of(thread_from_rows(root.rows)), turns_of(thread_from_rows(child.rows))) == (
+    assert (turns_of(thread(root.rows)), turns_of(thread(child.rows))) == (
         {"t1"},
         {"t1", "t2"},
     )
@@ -354,9 +355,63 @@ def test_kinds_of_line_that_are_not_known_are_noted():
     assert [(r.kind, r.count) for r in reading.tally.summary("codex").remarks] == [("unknown_line", 1)]
 
 
-def test_absurd_values_are_refused_with_their_place():
+def noted(reading):
+    return {r.kind: r.count for r in reading.tally.remarks}
+
+
+def test_a_number_that_cannot_be_is_not_known_and_noted():
     log = Log()
-    log.say(20, "assistant", "a")
+    log.tool(20, "c")
     log.record(30, tokens=-5)
-    with pytest.raises(InputError, match=r"a\.jsonl:3: 'input_tokens' is -5"):
-        read(log)
+    log.add("event_msg", 40, type="exec_command_end", call_id="c", duration={"secs": 2**40, "nanos": 0})
+    log.add("event_msg", 40, type="exec_command_end", call_id="c", duration={"secs": 1, "nanos": -1})
+    reading = HistoryReading()
+    (call,) = read(log, reading=reading)
+    assert (call.usage.input_tokens, call.usage.output_tokens) == (None, 7)
+    assert call.tool_calls[0].duration_ns is None
+    assert noted(reading) == {"odd_value": 3}
+
+
+def test_a_line_without_a_possible_time_counts_as_written_with_the_one_before():
+    log = Log()
+    log.say(10, "user", "hi")
+    log.say(20, "user", "more", timestamp="soon")
+    log.say(100, "assistant", "a")
+    log.record(110)
+    reading = HistoryReading()
+    (call,) = read(log, reading=reading)
+    assert (texts(call), call.request_ns - T0, noted(reading)) == (["hi", "more"], 10 * MS, {"odd_time": 1})
+
+
+def test_a_line_that_no_time_went_before_is_passed_over():
+    log = Log()
+    log.rows[0][1]["timestamp"] = None
+    log.say(10, "user", "hi", timestamp=None)
+    log.say(20, "user", "more")
+    log.say(100, "assistant", "a")
+    reading = HistoryReading()
+    assert [texts(call) for call in read(log, reading=reading)] == [["more"]]
+    assert noted(reading) == {"odd_time": 2}
+
+
+def test_kinds_that_are_no_words_are_noted():
+    log = Log(thread_source=["x"])
+    log.say(10, "user", "hi")
+    log.add(["response_item"], 20)
+    log.say(100, "assistant", "a")
+    reading = HistoryReading()
+    assert ([c.identity.call_class for c in read(log, reading=reading)], noted(reading)) == (
+        ["main"],
+        {"unknown_line": 1},
+    )
+
+
+def test_a_clock_that_is_set_back_does_not_put_the_calls_in_another_order():
+    log = Log()
+    for ms in (20_000, 3_000):
+        log.say(ms, "user", "hi")
+        log.say(ms + 1000, "assistant", "a")
+        log.record(ms + 1000)
+    reading = HistoryReading()
+    assert [(c.request_ns - T0) // MS for c in read(log, reading=reading)] == [20_000, 21_000]
+    assert noted(reading) == {"clock_set_back": 1}

@@ -1,6 +1,6 @@
+import orjson
 import pytest
 
-from aitrace.errors import InputError
 from aitrace.formats.history import HistoryReading
 from aitrace.formats.opencode import Conversation, Message, calls_from_conversations, conversation_from_fields
 
@@ -240,14 +240,80 @@ def test_a_session_names_its_parent_in_either_way():
     ]
 
 
+def noted(reading):
+    return {r.kind: r.count for r in reading.tally.remarks}
+
+
 @pytest.mark.parametrize(
-    "broken",
+    ("pieces", "expected"),
     [
-        answer("a1", -START_MS, text("a", 20, 30), finish()),
-        answer("a1", 10, text("a", 20, -START_MS), finish()),
-        answer("a1", 10, text("a", 20, 30), finish(output=-1)),
+        ([text("a", 20, -START_MS), finish()], (20, 5)),
+        ([tool("c", -START_MS, 30), text("a", 20, 25), finish()], (30, 5)),
+        ([text("a", 20, 30), finish(output=-1)], (30, None)),
     ],
 )
-def test_absurd_values_are_refused_with_their_place(broken):
-    with pytest.raises(InputError, match="db: a1: "):
-        read(conversation(broken))
+def test_a_value_that_cannot_be_is_not_known_and_noted(pieces, expected):
+    reading = HistoryReading()
+    (call,) = read(conversation(answer("a1", 10, *pieces)), reading=reading)
+    assert ((call.end_ns - T0) // MS, call.usage.output_tokens) == expected
+    assert noted(reading) == {"odd_value": 1}
+
+
+def test_a_message_without_a_possible_time_counts_as_made_with_the_one_before():
+    messages = [
+        answer("a1", -START_MS, text("lost", 1, 2), finish()),
+        answer("a2", 10, text("a", 20, 30), finish()),
+        answer("a3", -START_MS, text("b", 40, 50), finish()),
+    ]
+    reading = HistoryReading()
+    calls = read(conversation(*messages), reading=reading)
+    assert [(c.request_ns - T0) // MS for c in calls] == [10, 10]
+    assert noted(reading) == {"odd_time": 2}
+
+
+def test_a_tool_call_that_is_nested_too_deep_is_noted():
+    deep = orjson.loads(b"[" * 300 + b"]" * 300)
+    reading = HistoryReading()
+    (call,) = read(conversation(answer("a1", 10, tool("c", 20, 30, input=deep), finish())), reading=reading)
+    assert (len(call.tool_calls), noted(reading)) == (1, {"odd_message": 1})
+
+
+def test_kinds_that_are_no_words_are_noted():
+    odd = answer("a1", 10, {"type": ["text"]}, tool("c", 20, 30, status=["completed"]), finish())
+    reading = HistoryReading()
+    read(conversation(odd), reading=reading)
+    assert noted(reading) == {"unknown_line": 1}
+
+
+def test_a_message_that_was_met_before_is_prompt_but_no_call():
+    reading = HistoryReading()
+    first = [user("u1", text("hi")), answer("a1", 10, text("a", 20, 30), finish())]
+    assert len(read(conversation(*first), reading=reading)) == 1
+    more = answer("a2", 50, text("b", 60, 70), finish())
+    assert [texts(call) for call in read(conversation(*first, more), reading=reading)] == [["hi", "a"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "pieces", "is_kept"),
+    [
+        ({"name": "APIError"}, [text("a", 20, 30)], False),
+        ({"name": "MessageAbortedError"}, [text("a", 20, 30)], True),
+        (
+            {"name": "MessageAbortedError"},
+            [{"type": "step-start"}, {"type": "reasoning", "text": "hm"}],
+            False,
+        ),
+    ],
+)
+def test_a_failed_answer_is_in_later_prompts_only_if_it_was_broken_off_with_something_said(
+    error, pieces, is_kept
+):
+    failed = answer("a1", 10, *pieces, error=error)
+    calls = read(conversation(failed, answer("a2", 50, text("b", 60, 70), finish())))
+    assert texts(calls[1]) == (["a"] if is_kept else [])
+
+
+def test_a_summary_that_failed_replaces_nothing():
+    failed = answer("a1", 10, text("sho", 20, 30), summary=True, error={"name": "APIError"})
+    calls = read(conversation(user("u1", text("hi")), failed, answer("a2", 50, text("b", 60, 70), finish())))
+    assert (texts(calls[1]), calls[1].identity.is_window_start) == (["hi"], False)

@@ -77,6 +77,7 @@ def test_a_nested_agent_has_the_agent_that_spawned_it_as_parent():
     headers = {**HEADERS, "x-claude-code-agent-id": AGENT, "x-claude-code-parent-agent-id": "a1"}
     found = identified(headers)
     assert (found.parent, found.root) == (f"{SESSION}/a1", SESSION)
+    assert found.more_ids == (AGENT, "a1")
     assert found.evidence[-1] == "claude-code/parent-agent-header"
 
 

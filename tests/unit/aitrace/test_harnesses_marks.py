@@ -11,6 +11,7 @@ from aitrace.harnesses.marks import (
     header,
     is_aside,
     key_in,
+    last_user_message,
     last_user_text,
     list_in,
     object_in,
@@ -124,10 +125,26 @@ def test_a_text_with_words_of_a_person_is_not(text):
     assert not NOTES.covers(text)
 
 
+def test_a_harness_writes_all_system_texts_and_such_of_the_user():
+    note = f"<{NOTES.tags[0]}>x</{NOTES.tags[0]}>"
+    parts = [
+        RequestPart(role=role, type=kind, text=note)
+        for role, kind in (("system", "text"), ("user", "text"), ("user", "image"), ("assistant", "text"))
+    ]
+    assert [NOTES.is_in(part) for part in parts] == [True, True, False, False]
+    assert not NOTES.is_in(RequestPart(role="user", type="text", text="hello"))
+
+
 def test_the_last_text_is_the_users_or_none():
     assert last_user_text((ANSWER, USER)) == "hello"
     assert last_user_text((USER, ANSWER)) == ""
     assert last_user_text(()) == ""
+
+
+def test_the_last_message_of_the_user_is_found_wherever_it_is():
+    assert last_user_message((USER, ANSWER, USER, USER, ANSWER)) == ("hello", "hello")
+    assert last_user_message((ANSWER,)) == ()
+    assert last_user_message(()) == ()
 
 
 def test_the_first_system_text_is_no_tool():

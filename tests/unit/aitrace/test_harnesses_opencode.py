@@ -78,6 +78,31 @@ def test_the_request_header_is_the_prompts_id_of_the_main_agent_only():
 
 
 @pytest.mark.parametrize(
+    ("words", "prompt_id"),
+    [
+        (["do the job"], "msg_1"),
+        (["look at @x", "Called the Read tool with the following input: {}"], "msg_1"),
+        (["Generate a title for this conversation:", "do the job"], "msg_1"),
+        (["Continue if you have next steps, or stop"], None),
+        (["<system-reminder>\nThe user sent the following message:\nhurry\n</system-reminder>"], None),
+    ],
+)
+def test_a_message_that_it_wrote_itself_is_no_prompt(words, prompt_id):
+    """To compact and to go on after it, it puts messages of its own into the history, with ids like any other."""
+    headers = {"x-opencode-session": MAIN, "x-opencode-request": "msg_1"}
+    messages = [{"role": "user", "content": word} for word in words]
+    answer = {"role": "assistant", "content": "so far"}
+    value = {"model": "m", "messages": [*messages, answer], "tools": TOOLS}
+    assert identified(headers, value).prompt_id == prompt_id
+
+
+def test_a_compaction_is_of_no_prompt():
+    headers = {"x-opencode-session": MAIN, "x-opencode-request": "msg_1"}
+    found = identified(headers, body(user=f"{HISTORY_TEXT.field}\n[User]: x", tools=TOOLS))
+    assert (found.call_class, found.prompt_id) == ("compaction", None)
+
+
+@pytest.mark.parametrize(
     ("rule", "call_class"), SYSTEM_TEXTS, ids=lambda value: getattr(value, "field", value)
 )
 def test_the_system_prompt_tells_titles_and_compactions(rule, call_class):

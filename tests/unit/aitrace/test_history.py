@@ -4,7 +4,15 @@ import pytest
 
 from aitrace.assembly import Assembler
 from aitrace.errors import InputError
-from aitrace.formats.history import HistoryCall, HistoryImporter, HistoryReading, HistorySurvey, moments
+from aitrace.formats.format import Tally
+from aitrace.formats.history import (
+    HistoryCall,
+    HistoryImporter,
+    HistoryReading,
+    HistorySurvey,
+    moments,
+    without_steps_back,
+)
 from aitrace.harnesses.detector import Identity
 from aitrace.protocols.protocol import RequestPart
 from aitrace.schema import Call, Outcome, Segment, Session, ToolCall, Update, Usage
@@ -163,3 +171,51 @@ def test_blocks_and_segments_are_those_of_the_lines():
     segments = [line for line in lines if isinstance(line, Segment)]
     assert (summary.segments, summary.blocks) == (2, 4)
     assert max(first + count for first, count in chain(*(s.blocks for s in segments))) == summary.blocks
+
+
+def test_what_the_harness_says_in_the_users_name_was_not_typed():
+    one = Identity(harness="claude-code", session="s", root="s", call_class="main")
+    history = [part("hi"), part("ok", "assistant"), part("<system-reminder>now</system-reminder>")]
+    calls = [call(0, S, history[:1], identity=one), call(2 * S, 3 * S, history, identity=one)]
+    first, second = calls_of(converted(calls)[0])
+    assert (first.turn, second.turn, [wait.cause for wait in second.after]) == (0, 0, ["harness"])
+
+
+def test_typed_texts_are_those_of_each_prompt_though_the_history_is_shared():
+    one = Identity(harness="claude-code", session="s", root="s", call_class="main")
+    history = [part("hi"), part("ok", "assistant"), part("more")]
+    calls = [call(4 * S, 5 * S, history, identity=one), call(0, S, history, length=1, identity=one)]
+    later, earlier = sorted(calls_of(converted(calls)[0]), key=lambda c: -c.times.request_ns)
+    assert (earlier.turn, later.turn, [wait.cause for wait in later.after]) == (0, 1, ["user"])
+
+
+def moved(*times):
+    tally = Tally()
+    calls = without_steps_back([call(*pair, tool_calls=(ToolCall(name="x"),)) for pair in times], tally)
+    found = [((c.request_ns - T0) // S, None if c.end_ns is None else (c.end_ns - T0) // S) for c in calls]
+    return found, [(r.kind, r.count) for r in tally.remarks]
+
+
+def test_calls_in_order_stay_where_they_are():
+    times = [(0, S), (2 * S, 3 * S), (3 * S, 3 * S - S // 2), (4 * S, None)]
+    assert moved(*times) == ([(0, 1), (2, 3), (3, 2), (4, None)], [])
+
+
+def test_after_a_step_back_calls_follow_each_other_until_the_clock_is_right_again():
+    times = [(50 * S, 60 * S), (10 * S, 20 * S), (25 * S, 30 * S), (31 * S, None), (90 * S, 95 * S)]
+    expected = [(50, 60), (60, 70), (75, 80), (81, None), (90, 95)]
+    assert moved(*times) == (expected, [("clock_set_back", 1)])
+
+
+def test_two_steps_back_are_two():
+    assert moved((50 * S, 60 * S), (30 * S, 40 * S), (10 * S, 12 * S)) == (
+        [(50, 60), (60, 70), (70, 72)],
+        [("clock_set_back", 2)],
+    )
+
+
+def test_that_there_is_no_call_comes_with_what_was_passed_over():
+    tally = Tally()
+    tally.remark("damaged_line", "a line is cut", "a:7")
+    with pytest.raises(InputError, match=r"holds no call; a line is cut \(first: a:7\)"):
+        HistorySurvey("codex").header(producer="aitrace 0", attribution=None, remarks=tally.remarks)

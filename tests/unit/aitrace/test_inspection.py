@@ -215,8 +215,16 @@ def test_turns_and_windows_are_counted():
     assert (tree.turns, tree.sessions[0].windows, tree.duration_ns) == (2, 2, 5 * S)
 
 
-def test_turns_are_not_known_if_a_call_does_not_say():
+def test_turns_are_not_known_if_no_call_says():
     assert inspect_trace(make_trace()).trees[0].turns is None
+
+
+def test_a_call_that_does_not_say_its_turn_hides_none():
+    builder = TraceBuilder()
+    session = builder.session()
+    builder.call(session, [builder.segment(10)])
+    builder.call(session, [builder.segment(10)], turn=0)
+    assert inspect_trace(builder.trace()).trees[0].turns == 1
 
 
 # --- the real set, counted independently over its raw JSON ---

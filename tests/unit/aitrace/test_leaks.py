@@ -8,6 +8,7 @@ from aitrace.cli import main
 from aitrace.codec import encode_line
 from aitrace.leaks import LeakScan, find_leaks
 from aitrace.no_text import FORMAT_WORDS, WELL_KNOWN_AGENTS, WELL_KNOWN_TOOLS
+from aitrace.schema import Header, Session
 from aitrace.store import TraceReader
 from aitrace.testing import make_trace, recorded_lines
 
@@ -163,6 +164,15 @@ def test_a_known_plain_word_is_found_where_it_stands_alone(text, is_found):
 def test_words_of_the_format_and_short_strings_are_not_looked_for(known):
     data = b"".join(map(encode_line, recorded_lines(make_trace())))
     assert find_leaks(data + b'{"x":"short xxxxx Explore"}', [known]) == []
+
+
+@pytest.mark.parametrize("known", ["claude-code", "opencode", "aitrace", "recorder", "completed", "tool_use"])
+def test_names_of_harnesses_and_usual_finish_reasons_are_no_secret_of_who_uses_them_too(known):
+    """Somebody's agent may be called `opencode`: the trace says that word of everybody."""
+    session = Session(id=0, root=0, harness="claude-code", evidence=("claude-code/session-header",))
+    lines = [Header(producer="aitrace 0.1", unit="bytes", block_size=1, source="recorder"), session]
+    data = b"".join(map(encode_line, lines)) + b'{"finish":"completed","x":"tool_use opencode"}'
+    assert find_leaks(data, [known]) == []
 
 
 def test_a_known_string_is_found_as_a_name_of_a_field_and_as_it_is_escaped():

@@ -1,4 +1,4 @@
-from aitrace.histories import Addition, History
+from aitrace.assembly.additions import Addition, History
 from aitrace.protocols.protocol import RequestPart
 
 
@@ -40,7 +40,7 @@ NOTHING = Addition(is_replaced=False, results=(), tool_uses=(), has_typed=False,
 
 def test_the_first_prompt_adds_what_the_person_typed():
     assert Chain().add("sys:s", "ask:hello") == Addition(
-        is_replaced=False, results=(), tool_uses=(), has_typed=True, has_announcement=False
+        is_replaced=None, results=(), tool_uses=(), has_typed=True, has_announcement=False
     )
 
 
@@ -121,12 +121,14 @@ def test_a_prompt_asked_aside_leaves_the_history_but_its_results_are_seen():
     assert (added.is_replaced, added.results) == (False, ())
 
 
-def test_a_history_whose_start_was_not_seen_is_not_called_replaced():
+def test_of_a_history_whose_start_was_not_seen_nobody_can_tell_whether_it_was_replaced():
     chain = Chain()
     chain.add("ask:a")
     tail = chain.add("got:1", "ask:b", unseen_start=True)
-    assert (tail.is_replaced, tail.results, tail.has_typed) == (False, ("1",), True)
-    assert chain.add("ask:a", "use:1", "got:1", "ask:b", "say:x", "got:2").is_replaced is False
+    assert (tail.is_replaced, tail.results, tail.has_typed) == (None, ("1",), True)
+    assert chain.add("got:1", "ask:b", "say:x", unseen_start=True).is_replaced is False
+    assert chain.add("ask:a", "use:1", "got:1", "ask:b", "say:x", "got:2").is_replaced is None
+    assert chain.add("ask:summary").is_replaced is True
 
 
 def test_the_same_prompt_again_adds_nothing():

@@ -18,8 +18,8 @@ from aitrace.protocols.protocol import RequestPart
 class Addition:
     """What a prompt adds."""
 
-    is_replaced: bool
-    """Whether the history does not go on from the one before."""
+    is_replaced: bool | None
+    """Whether the history does not go on from the one before; None if that was not seen, or not from its start."""
     results: tuple[str | None, ...]
     """Tool ids of the new tool results, in order; None for one without."""
     tool_uses: tuple[tuple[str | None, str | None], ...]
@@ -60,8 +60,7 @@ class History:
         history = tuple(segments[head:])
         before = self._segments
         goes_on = before is not None and history[: len(before)] == before
-        # Of a history whose start was not seen nobody can say that it was replaced.
-        is_replaced = not (goes_on or before is None or unseen_start or self._has_unseen_start)
+        is_told = goes_on or not (before is None or unseen_start or self._has_unseen_start)
         if goes_on and before is not None:
             first = head + len(before)
         elif unseen_start:
@@ -75,7 +74,7 @@ class History:
             self._segments = history
             self._has_unseen_start = unseen_start
         return Addition(
-            is_replaced=is_replaced,
+            is_replaced=not goes_on if is_told else None,
             results=results,
             tool_uses=tuple((p.tool_id, p.tool_name) for p in parts[first:] if p.type == "tool_use"),
             has_typed=new_typed,

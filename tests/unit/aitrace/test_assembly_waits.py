@@ -1,18 +1,16 @@
 import pytest
 
-from aitrace.agents import CallState, SessionState, ToolUse, TreeState
-from aitrace.histories import Addition
-from aitrace.schema import Dependency
-from aitrace.waits import (
+from aitrace.assembly.additions import Addition
+from aitrace.assembly.sessions import CallState, SessionState, ToolUse, TreeState
+from aitrace.assembly.waits import (
     aside_waits,
-    cause_of,
     chain_waits,
     find_spawner,
     goes_on_after,
     repeated_call,
-    rest_cause,
     retry_wait,
 )
+from aitrace.schema import Dependency
 
 
 def added(*results, typed=False, announced=False):
@@ -59,8 +57,8 @@ def wait(call, relation, trigger, gap_ns, cause="harness"):
     return Dependency(call=call, relation=relation, trigger=trigger, gap_ns=gap_ns, cause=cause)
 
 
-def waits(owner, addition=None, at_ns=100, cause="harness"):
-    return chain_waits(owner, addition or added(), at_ns, cause, "codex")
+def waits(owner, addition=None, at_ns=100, cause="harness", warm_up=None):
+    return chain_waits(owner, addition or added(), at_ns, cause, harness="codex", warm_up=warm_up)
 
 
 def test_the_first_call_of_a_tree_waits_for_nothing():
@@ -84,11 +82,24 @@ def test_it_waits_for_the_dispatch_where_the_end_is_not_known_or_later(fields):
     assert waits(main) == (wait(3, "sequence", "dispatch", 70),)
 
 
-def test_the_first_call_of_a_root_hangs_on_the_auxiliary_call_that_started_the_tree():
+@pytest.mark.parametrize(("is_about_prompt", "cause"), [(True, "harness"), (False, "user")])
+def test_the_first_call_of_a_root_hangs_on_the_auxiliary_call_that_started_the_tree(is_about_prompt, cause):
     main = session()
-    call(main, 1, 15, call_class="auxiliary")
+    call(main, 1, 15, call_class="auxiliary", is_about_prompt=is_about_prompt)
     call(main, 2, 25, call_class="count_tokens")
-    assert waits(main) == (wait(1, "sequence", "dispatch", 90),)
+    assert waits(main, cause="user") == (wait(1, "sequence", "dispatch", 90, cause),)
+
+
+def test_a_call_waits_for_the_end_of_what_warmed_up_for_it():
+    main = session()
+    warm = call(main, 1, 15, call_class="auxiliary")
+    assert waits(main, warm_up=warm) == (wait(1, "sequence", "completion", 85),)
+    call(main, 2, 25)
+    again = call(main, 3, call_class="auxiliary")
+    assert waits(main, warm_up=again) == (
+        wait(2, "sequence", "completion", 75),
+        wait(3, "sequence", "dispatch", 70),
+    )
 
 
 def test_if_a_child_started_the_tree_it_is_its_own_auxiliary_call():
@@ -114,13 +125,28 @@ def test_an_auxiliary_call_waits_for_the_latest_call_of_its_session():
     assert aside_waits(main, 100, "harness") == (wait(2, "sequence", "dispatch", 80),)
 
 
-@pytest.mark.parametrize(("awaited", "expected"), [(True, ("completion", 85)), (False, ("dispatch", 90))])
-def test_the_first_calls_of_a_child_wait_for_the_call_that_started_it(awaited, expected):
+def test_the_first_calls_of_a_child_wait_for_the_call_that_started_it():
     main = session()
-    child = session(main, spawner=call(main, 1, 15), is_spawner_awaited=awaited)
-    assert waits(child, added("1"), cause="tool") == (wait(1, "spawn", *expected),)
-    assert aside_waits(child, 100, "harness") == (wait(1, "spawn", *expected),)
-    call(child, 2, 30, call_class="auxiliary")
+    child = session(main, spawner=call(main, 1, 15))
+    assert waits(child, added("1"), cause="tool") == (wait(1, "spawn", "completion", 85),)
+    assert aside_waits(child, 100, "harness") == (wait(1, "spawn", "completion", 85),)
+    warm = call(child, 2, 30, call_class="auxiliary")
+    assert waits(child) == (wait(1, "spawn", "completion", 85),)
+    assert waits(child, warm_up=warm) == (
+        wait(1, "spawn", "completion", 85),
+        wait(2, "sequence", "completion", 70),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [({}, ("completion", None)), ({"has_ended": True}, ("dispatch", 90))],
+    ids=["in flight", "end not known"],
+)
+def test_a_child_does_not_begin_before_the_answer_that_asks_for_it(fields, expected):
+    """With a gap that would count from the dispatch, a replay on a slow endpoint would begin it too early."""
+    main = session()
+    child = session(main, spawner=call(main, 1, **fields))
     assert waits(child) == (wait(1, "spawn", *expected),)
 
 
@@ -166,25 +192,6 @@ def test_an_auxiliary_call_is_repeated_whatever_the_chain_did_since():
 def test_a_retry_waits_for_the_failure_alone(error, streamed, cause):
     failed = call(session(), 1, 15, error=error)
     assert retry_wait(failed, 40, streamed=streamed) == wait(1, "retry", "completion", 25, cause)
-
-
-def test_causes():
-    root, child = session(), session(session())
-    assert cause_of(root, added("1", typed=True), "main", "codex") == "tool"
-    assert cause_of(root, added(typed=True), "main", "codex") == "user"
-    assert cause_of(root, added(typed=True), "compaction", "codex") == "harness"
-    assert cause_of(child, added(typed=True), "subagent", "codex") == "harness"
-    assert cause_of(root, added(), "main", None) == "unknown"
-    assert rest_cause(None) == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"), [(None, "harness"), ("cut", "backoff"), ("client_abort", "harness")]
-)
-def test_after_a_failure_with_nothing_new_the_harness_backed_off(error, cause):
-    root = session()
-    call(root, 1, 15, error=error)
-    assert cause_of(root, added(), "main", "codex") == cause
 
 
 def test_an_agent_goes_on_after_tool_calls_but_those_that_hand_back_its_result():
@@ -252,6 +259,14 @@ def test_a_child_that_works_on_is_not_joined(options):
     main, child = family(**options)
     assert waits(main, added("t1")) == (SEQUENCE,)
     assert main.open_children == [child]
+
+
+def test_a_child_that_was_asked_for_a_summary_goes_on():
+    main, child = family()
+    child.last = None
+    call(child, 2, 50)
+    child.last.call_class = "compaction"
+    assert waits(main, added("t1")) == (SEQUENCE,)
 
 
 def test_a_child_of_which_only_auxiliary_calls_were_seen_is_not_joined():

@@ -6,28 +6,31 @@ The rules, each by its relation:
   waits for that alone. Cause `backoff`; but `harness` if the answer is asked for in another way (Claude Code repeats
   a broken stream at once without streaming) or nobody knows of a failure (the client itself went away, or the end was
   not recorded).
-- `sequence`: the call before in the chain, failed or not; for an auxiliary call the latest of the session. The first
-  call of a root's chain hangs on the auxiliary call that started the tree, by its dispatch.
+- `sequence`: the call before in the chain, failed or not; for an auxiliary call the latest of the session. A call whose
+  prompt goes on from that of the auxiliary call just before it (Codex warms up a connection) waits for that too.
+  Else the first call of a root's chain hangs on the auxiliary call that started the tree, by its dispatch.
 - `spawn`: for the first call of a child's chain, and an auxiliary call before it, the parent's call that asked for it.
+  By its completion also where that is still to come, with a gap that is not known: a child that began while the answer
+  streamed could not have begun before the answer had said so, however slow the endpoint is.
 - `join`: the last call of a child that is over, once its parent carries the result of the tool call that started it,
   or of one that waits for agents, or something that the harness announces. A child that runs on when its parent has
   the result works in the background, and is joined later. A child that goes on after that is joined again.
 
-`completion` where the end is known and not after the request, else `dispatch`.
+Else `completion` where the end is known and not after the request, and `dispatch` where it is not.
 """
 
 from collections.abc import Iterator
 
-from aitrace.agents import CallState, SessionState
+from aitrace.assembly.additions import Addition
+from aitrace.assembly.causes import NO_BACKOFF, rest_cause, starter_cause
+from aitrace.assembly.sessions import CallState, SessionState
 from aitrace.harnesses.tools import SPAWN_TOOLS, WAIT_TOOLS
-from aitrace.histories import Addition
 from aitrace.schema import CallClass, Dependency, GapCause, Relation
 
 ASIDE: frozenset[CallClass] = frozenset({"auxiliary", "count_tokens"})
 """Classes of calls that are no part of a chain."""
 _FINAL_TOOLS = frozenset({"StructuredOutput"})
 """Tools with which an agent hands back its result and ends."""
-_NO_BACKOFF = frozenset({"client_abort", "unrecorded"})
 
 
 def goes_on_after(tool_names: tuple[str | None, ...]) -> bool:
@@ -47,27 +50,8 @@ def repeated_call(
 
 def retry_wait(failed: CallState, request_ns: int, *, streamed: bool | None) -> Dependency:
     """What a retry waits for."""
-    is_fallback = streamed != failed.streamed or failed.error in _NO_BACKOFF
+    is_fallback = streamed != failed.streamed or failed.error in NO_BACKOFF
     return _wait(failed, "retry", request_ns, "harness" if is_fallback else "backoff")
-
-
-def cause_of(
-    session: SessionState, addition: Addition, call_class: CallClass, harness: str | None
-) -> GapCause:
-    """What filled the gap before a call of the session's chain that is no retry."""
-    if addition.results:
-        return "tool"
-    if addition.has_typed and session.parent is None and call_class != "compaction":
-        return "user"
-    failed = None if session.last is None else session.last.error
-    if failed is not None and failed not in _NO_BACKOFF:
-        return "backoff"
-    return rest_cause(harness)
-
-
-def rest_cause(harness: str | None) -> GapCause:
-    """What filled a gap that neither a tool, a person nor a failure explains."""
-    return "unknown" if harness is None else "harness"
 
 
 def aside_waits(session: SessionState, request_ns: int, cause: GapCause) -> tuple[Dependency, ...]:
@@ -79,19 +63,29 @@ def aside_waits(session: SessionState, request_ns: int, cause: GapCause) -> tupl
 
 
 def chain_waits(
-    session: SessionState, addition: Addition, request_ns: int, cause: GapCause, harness: str | None
+    session: SessionState,
+    addition: Addition,
+    request_ns: int,
+    cause: GapCause,
+    *,
+    harness: str | None,
+    warm_up: CallState | None,
 ) -> tuple[Dependency, ...]:
     """What a call of the session's chain waits for, if it is no retry. Takes the children that it joins off the
     session's list.
+
+    Args:
+        warm_up: The auxiliary call just before it, if its prompt goes on from that one's.
     """
+    if session.parent is not None and session.last is None:
+        cause = rest_cause(harness)
+    warmed = () if warm_up is None else (_wait(warm_up, "sequence", request_ns, cause),)
     if session.last is not None:
-        first: tuple[Dependency, ...] = (_wait(session.last, "sequence", request_ns, cause),)
+        first = (_wait(session.last, "sequence", request_ns, cause), *warmed)
     elif session.spawner is None and session.last_aside is not None:
-        starter = session.tree.first
-        own = starter if starter is not None and starter.session is session else session.last_aside
-        first = (_wait(own, "sequence", request_ns, cause, is_end_awaited=False),)
+        first = warmed or _starter_waits(session, session.last_aside, request_ns, cause, harness)
     else:
-        first = _first_waits(session, request_ns, rest_cause(harness) if session.parent else cause)
+        first = (*_first_waits(session, request_ns, cause), *warmed)
     joined = [child for child in session.open_children if _is_joined(session, child, addition, request_ns)]
     session.open_children = [child for child in session.open_children if child not in joined]
     waited = {dependency.call for dependency in first}
@@ -121,12 +115,20 @@ def find_spawner(parent: SessionState | None, spawned_by: str | None, request_ns
     return find_spawner(parent.parent, None, request_ns) or parent.tree.last
 
 
+def _starter_waits(
+    session: SessionState, aside: CallState, request_ns: int, cause: GapCause, harness: str | None
+) -> tuple[Dependency, ...]:
+    """For the first call of a root's chain after auxiliary calls, of which `aside` is the latest."""
+    starter = session.tree.first
+    own = starter if starter is not None and starter.session is session else aside
+    cause = starter_cause(own, cause, harness)
+    return (_wait(own, "sequence", request_ns, cause, is_end_awaited=False),)
+
+
 def _first_waits(session: SessionState, request_ns: int, cause: GapCause) -> tuple[Dependency, ...]:
     """For the first call of a session."""
     if session.spawner is not None:
-        return (
-            _wait(session.spawner, "spawn", request_ns, cause, is_end_awaited=session.is_spawner_awaited),
-        )
+        return (_wait(session.spawner, "spawn", request_ns, cause),)
     if session.tree.last is not None:
         # Calls of its children were seen before any of its own.
         return (_wait(session.tree.last, "join", request_ns, cause),)
@@ -135,7 +137,10 @@ def _first_waits(session: SessionState, request_ns: int, cause: GapCause) -> tup
 
 def _is_joined(session: SessionState, child: SessionState, addition: Addition, request_ns: int) -> bool:
     last = child.last
-    if last is None or last.asks_tools or not last.has_ended_by(request_ns):
+    # It goes on after a compaction, too.
+    if last is None or last.asks_tools or last.call_class == "compaction":
+        return False
+    if not last.has_ended_by(request_ns):
         return False
     return addition.has_announcement or any(_answers_for(session, child, addition))
 
@@ -166,7 +171,7 @@ def _wait(
             gap_ns=request_ns - call.end_ns,
             cause=cause,
         )
-    if relation == "join" and call.has_ended:
+    if (relation == "join" and call.has_ended) or (relation == "spawn" and not call.has_ended):
         return Dependency(call=call.id, relation=relation, trigger="completion", cause=cause)
     return Dependency(
         call=call.id,

@@ -7,10 +7,10 @@ word for word after a failure; a system prompt alone is too little to go by.
 
 from dataclasses import dataclass, field
 
+from aitrace.assembly.additions import History
+from aitrace.assembly.keyed_names import KeyedNames
+from aitrace.assembly.prefix_tree import PrefixTree
 from aitrace.harnesses.detector import Identity
-from aitrace.histories import History
-from aitrace.keyed_names import KeyedNames
-from aitrace.prefix_tree import PrefixTree
 from aitrace.protocols.protocol import RequestPart
 from aitrace.schema import CallClass, ErrorKind, Session, ToolCall
 
@@ -44,6 +44,8 @@ class CallState:
     """As in the trace."""
     tool_results: int | None
     """As in the trace."""
+    is_about_prompt: bool = False
+    """Whether it is an auxiliary call about something that somebody has typed, such as a title."""
     has_ended: bool = False
     """Whether its answer was told."""
     end_ns: int | None = None
@@ -100,12 +102,12 @@ class SessionState:
     """The harness's own id of the prompt that its latest call served; None if it tells none."""
     spawner: CallState | None = None
     """The call that started it; None for a root, or if nothing was seen before it."""
-    is_spawner_awaited: bool = True
-    """Whether it began after that call had ended."""
     tools: dict[str, ToolUse] = field(default_factory=dict)
     """Tool calls of its answers by tool id."""
+    answered: CallState | None = None
+    """Latest call of its chain that is no compaction: whose answer the history goes on from."""
     answer: tuple[ToolCall, ...] = ()
-    """Tool calls of the answer of `last`, as written."""
+    """Tool calls of the answer of `answered`, as written."""
     answer_ids: tuple[str | None, ...] = ()
     """Their ids; empty if not known yet."""
     open_children: "list[SessionState]" = field(default_factory=list)
@@ -137,7 +139,7 @@ class TreeState:
     """Turns by the harness's own id of the user's prompt."""
 
 
-class Agents:
+class Sessions:
     """All sessions of a recording."""
 
     def __init__(self, names: KeyedNames, prompts: PrefixTree) -> None:
@@ -175,9 +177,7 @@ class Agents:
         for session in self._tips.get((scope, node), ()):
             if session.last is not None and session.last.error is not None:
                 return session, []
-        length = len(parts)
-        for start in self._prompts.starts(node):
-            length -= 1
+        for start, length in self._prompts.starts(node):
             for session in self._tips.get((scope, start), ()):
                 is_over = session.last is not None and session.last.has_ended
                 # The answer to a call that has not ended cannot be in this prompt, unless we missed its end.

@@ -1,9 +1,9 @@
 import pytest
 
-from aitrace.agents import Agents, CallState, SessionState, TreeState
+from aitrace.assembly.keyed_names import KeyedNames
+from aitrace.assembly.prefix_tree import PrefixTree
+from aitrace.assembly.sessions import CallState, Sessions, SessionState, TreeState
 from aitrace.harnesses.detector import Identity
-from aitrace.keyed_names import KeyedNames
-from aitrace.prefix_tree import PrefixTree
 from aitrace.protocols.protocol import RequestPart
 from aitrace.schema import Session
 
@@ -13,12 +13,12 @@ def part(text, role="user"):
 
 
 class World:
-    """Agents with prompts written as words: `s…` is a system prompt, `a…` an answer, any other the user's."""
+    """Sessions with prompts written as words: `s…` is a system prompt, `a…` an answer, any other the user's."""
 
     def __init__(self):
         self.names = KeyedNames(b"key")
         self.prompts = PrefixTree()
-        self.agents = Agents(self.names, self.prompts)
+        self.sessions = Sessions(self.names, self.prompts)
         self.words = {}
         self.calls = 0
 
@@ -28,8 +28,8 @@ class World:
         parts = tuple(part(word, roles.get(word[0], "user")) for word in words.split())
         segments = [self.words.setdefault(word, len(self.words)) for word in words.split()]
         node = self.prompts.insert(segments, self.calls).node
-        session, lines = self.agents.inferred(Identity(), scope, node, parts)
-        self.agents.move_tip(session, scope, node, parts)
+        session, lines = self.sessions.inferred(Identity(), scope, node, parts)
+        self.sessions.move_tip(session, scope, node, parts)
         session.last = call_state(session, self.calls, has_ended=has_ended, error=error)
         self.calls += 1
         assert [line.id for line in lines] in ([], [session.id])
@@ -52,57 +52,57 @@ def call_state(session, number, **fields):
     )
 
 
-def named(agents, key, **fields):
-    return agents.named(Identity(session=key, **fields), key)
+def named(sessions, key, **fields):
+    return sessions.named(Identity(session=key, **fields), key)
 
 
 def test_a_session_has_what_the_harness_says():
     world = World()
     session, lines = named(
-        world.agents, "one", root="one", harness="codex", version="1.2", agent="Explore", evidence=("a/b",)
+        world.sessions, "one", root="one", harness="codex", version="1.2", agent="Explore", evidence=("a/b",)
     )
     assert lines == [
         Session(id=0, root=0, harness="codex", harness_version="1.2", agent="Explore", evidence=("a/b",))
     ]
-    assert named(world.agents, "one") == (session, [])
+    assert named(world.sessions, "one") == (session, [])
     assert world.names.raw == {"one"}
 
 
 def test_a_made_up_kind_of_agent_is_hashed():
     world = World()
-    _, (line,) = named(world.agents, "one", agent="acme-payroll")
+    _, (line,) = named(world.sessions, "one", agent="acme-payroll")
     assert len(line.agent) == 16
     assert "acme-payroll" in world.names.raw
 
 
 def test_a_parent_that_was_not_seen_yet_is_made_up_first():
     world = World()
-    child, lines = named(world.agents, "c", parent="p", root="r", harness="codex", agent="worker")
+    child, lines = named(world.sessions, "c", parent="p", root="r", harness="codex", agent="worker")
     assert [(line.id, line.parent, line.root, line.agent) for line in lines] == [
         (0, None, 0, None),
         (1, 0, 0, None),
         (2, 1, 0, "worker"),
     ]
     assert [line.evidence for line in lines] == [("inferred/child",), ("inferred/child",), ()]
-    parent, more = named(world.agents, "p", parent="r", root="r")
+    parent, more = named(world.sessions, "p", parent="r", root="r")
     assert (child.parent, more) == (parent, [])
 
 
 def test_a_child_without_a_named_parent_is_the_roots():
-    _, lines = named(World().agents, "c", root="r")
+    _, lines = named(World().sessions, "c", root="r")
     assert [(line.id, line.parent) for line in lines] == [(0, None), (1, 0)]
 
 
 def test_a_known_parent_tells_the_tree():
     world = World()
-    parent, _ = named(world.agents, "p")
-    child, lines = named(world.agents, "c", parent="p", root="elsewhere")
+    parent, _ = named(world.sessions, "p")
+    child, lines = named(world.sessions, "c", parent="p", root="elsewhere")
     assert (child.parent, [line.root for line in lines]) == (parent, [0])
 
 
 @pytest.mark.parametrize("fields", [{"parent": "one"}, {"root": "one"}, {"parent": "one", "root": "one"}])
 def test_a_session_is_not_its_own_parent(fields):
-    session, lines = named(World().agents, "one", **fields)
+    session, lines = named(World().sessions, "one", **fields)
     assert (session.parent, len(lines)) == (None, 1)
 
 
@@ -113,7 +113,7 @@ def test_a_prompt_that_extends_the_last_one_is_of_its_session():
 
 def test_inferred_sessions_say_so():
     world = World()
-    _, (line,) = world.agents.inferred(Identity(evidence=("a/b",)), "", 0, ())
+    _, (line,) = world.sessions.inferred(Identity(evidence=("a/b",)), "", 0, ())
     assert line.evidence == ("a/b", "inferred/prefix")
 
 

@@ -1,8 +1,8 @@
 import pytest
 
+from aitrace.assembly.segmenter import Segmenter
 from aitrace.protocols.protocol import RequestPart
 from aitrace.schema import Segment
-from aitrace.segmenter import Segmenter
 
 
 def part(text, role="user", kind="text"):

@@ -1,100 +1,41 @@
 """Pure: requests and answers, in the order of time, to the lines of a trace."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from aitrace.agents import Agents, CallState, SessionState, ToolUse
-from aitrace.harnesses.detector import Identity
-from aitrace.harnesses.tools import SPAWN_TOOLS
-from aitrace.histories import Addition
-from aitrace.keyed_names import KeyedNames
-from aitrace.prefix_tree import START, UNSEEN_START, PrefixTree
-from aitrace.protocols.protocol import RequestPart
-from aitrace.schema import (
-    Call,
-    CallClass,
-    CallTimes,
-    Dependency,
-    Events,
-    Line,
-    Outcome,
-    Prompt,
-    ProtocolName,
-    Session,
-    ToolCall,
-    Update,
-    Usage,
-    Wire,
-)
-from aitrace.segmenter import Segmenter
-from aitrace.waits import (
+from aitrace.assembly.additions import Addition
+from aitrace.assembly.causes import aside_cause, chain_cause
+from aitrace.assembly.inputs import Answer, Ask
+from aitrace.assembly.keyed_names import KeyedNames
+from aitrace.assembly.prefix_tree import START, UNSEEN_START, PrefixTree
+from aitrace.assembly.segmenter import Segmenter
+from aitrace.assembly.sessions import CallState, Sessions, SessionState, ToolUse
+from aitrace.assembly.tool_times import timed_by_id, timed_by_name
+from aitrace.assembly.waits import (
     ASIDE,
     aside_waits,
-    cause_of,
     chain_waits,
     find_spawner,
     goes_on_after,
     repeated_call,
-    rest_cause,
     retry_wait,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """A request that has just been seen whole."""
-
-    identity: Identity
-    """Who asks; where `session` is None the assembler infers it from the prompt."""
-    scope: str = ""
-    """What an inferred session must share with its earlier calls besides its prompt, such as a connection or key;
-    empty for nothing."""
-    protocol: ProtocolName | None
-    """Wire protocol; None if the source does not tell."""
-    model: str | None
-    """Model asked for."""
-    parts: tuple[RequestPart, ...]
-    """The whole prompt, normalised."""
-    typed: tuple[int, ...] | None = None
-    """Places in `parts` of the texts that a person typed, as far as the harness's own can be told from them
-    (`Detector.is_synthetic`); None where they cannot: then every text of the user's role counts as typed."""
-    result_durations: Mapping[str, int] = field(default_factory=dict)
-    """How long tools ran, ns, by the tool id of their results, as far as the results' texts tell
-    (`Detector.tool_duration_ns`); results of earlier prompts may be among them."""
-    spawned_by: str | None = None
-    """Tool id of the parent's tool call that started this session; None if the source does not tell, as on the
-    wire: then it is found by name and order."""
-    unseen_start: bool = False
-    """Whether `parts` continue a prompt that was not seen."""
-    max_output_tokens: int | None = None
-    """The request's own limit."""
-    streamed: bool | None = None
-    """Whether the answer is to be streamed; None if not known."""
-    request_ns: int
-    """The request was complete, on the trace's clock."""
-    wire: Wire | None = None
-    """How it was carried."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """How a call ended. Names of tools are as on the wire; the assembler hashes those that somebody made up."""
-
-    outcome: Outcome
-    """How it ended."""
-    usage: Usage = field(default_factory=Usage)
-    """Tokens as reported."""
-    times: CallTimes
-    """When."""
-    tool_calls: tuple[ToolCall, ...] | None = None
-    """Tool calls of the answer, in order; None if not known."""
-    tool_ids: tuple[str | None, ...] = ()
-    """Ids of `tool_calls`, one for each; empty if not known: then they are taken from the next prompt, which repeats
-    the answer."""
-    events: Events | None = None
-    """Timeline of the response."""
-    wire: Wire | None = None
-    """How it was carried, completed."""
+from aitrace.harnesses.tools import SPAWN_TOOLS
+from aitrace.schema import (
+    MAX_COUNT,
+    Call,
+    CallClass,
+    CallTimes,
+    Dependency,
+    GapCause,
+    Line,
+    Outcome,
+    Prompt,
+    Session,
+    ToolCall,
+    Update,
+    Usage,
+)
 
 
 class Assembler:
@@ -113,7 +54,7 @@ class Assembler:
         self._names = KeyedNames(key)
         self._segmenter = Segmenter(key, block_size=block_size, keep_text=keep_text)
         self._prompts = PrefixTree()
-        self._agents = Agents(self._names, self._prompts)
+        self._sessions = Sessions(self._names, self._prompts)
         self._calls: list[CallState] = []
 
     def begin(self, ask: Ask) -> tuple[int, list[Line]]:
@@ -176,13 +117,13 @@ class Assembler:
 
     def _session(self, ask: Ask, node: int) -> tuple[SessionState, list[Session]]:
         if ask.identity.session is not None:
-            return self._agents.named(ask.identity, ask.identity.session)
-        return self._agents.inferred(ask.identity, ask.scope, node, ask.parts)
+            return self._sessions.named(ask.identity, ask.identity.session)
+        return self._sessions.inferred(ask.identity, ask.scope, node, ask.parts)
 
     def _placed(self, asked: "_Asked") -> tuple[CallState, tuple[Dependency, ...], list[Line]]:
         """The call in its session, what it waited for, and what it tells of the call before."""
         ask, session = asked.ask, asked.session
-        self._names.note(ask.identity.prompt_id, ask.spawned_by)
+        self._names.note(ask.identity.prompt_id, *ask.identity.more_ids, ask.spawned_by)
         if session.latest is None and session.parent is not None:
             _note_spawner(session, ask)
         failed = repeated_call(session, asked.call_class, asked.node, ask.request_ns)
@@ -196,9 +137,8 @@ class Assembler:
             )
             after: tuple[Dependency, ...] = (retry_wait(failed, ask.request_ns, streamed=ask.streamed),)
         elif asked.call_class in ASIDE:
-            turn = _turn_of_prompt(session, ask)
-            call = asked.call(turn=session.turn if turn is None else turn, window=session.window)
-            after = aside_waits(session, ask.request_ns, rest_cause(ask.identity.harness))
+            call = asked.call(turn=_turn_of_aside(asked), window=session.window)
+            after = aside_waits(session, ask.request_ns, aside_cause(session, ask.identity.harness))
         else:
             call, after, updates = self._chained(asked)
         self._follow(asked, call, failed)
@@ -215,20 +155,32 @@ class Assembler:
             unseen_start=ask.unseen_start,
             is_kept=not is_compaction,
         )
-        if ask.identity.prompt_id is not None and ask.identity.prompt_id == session.prompt_id:
-            # A history that was replaced may say the prompt in other words.
+        if _is_same_prompt(ask, session, addition):
             addition = replace(addition, has_typed=False)
         session.prompt_id = ask.identity.prompt_id or session.prompt_id
         self._take_tool_uses(session, addition)
         updates = self._durations(asked, addition)
-        if not is_compaction and (addition.is_replaced or ask.identity.is_window_start):
+        is_window_start = addition.is_replaced or (
+            addition.is_replaced is None and ask.identity.is_window_start
+        )
+        if not is_compaction and is_window_start:
             session.window += 1
-        session.turn = _turn_of_chain(asked, addition)
         harness = ask.identity.harness
-        cause = cause_of(session, addition, asked.call_class, harness)
-        after = chain_waits(session, addition, ask.request_ns, cause, harness)
+        cause = chain_cause(session, addition, asked.call_class, harness)
+        session.turn = _turn_of_chain(asked, cause)
+        after = chain_waits(
+            session, addition, ask.request_ns, cause, harness=harness, warm_up=self._warm_up(asked)
+        )
         call = asked.call(turn=session.turn, window=session.window, tool_results=len(addition.results))
         return call, after, updates
+
+    def _warm_up(self, asked: "_Asked") -> CallState | None:
+        """The auxiliary call just before, if the prompt goes on from its prompt, which may be empty."""
+        aside = asked.session.last_aside
+        if aside is None or aside.call_class != "auxiliary" or asked.session.latest is not aside:
+            return None
+        starts = (node for node, _ in self._prompts.starts(asked.node))
+        return aside if aside.node in (START, *starts) else None
 
     def _follow(self, asked: "_Asked", call: CallState, failed: CallState | None) -> None:
         """Notes that this is now the latest call of its session and tree."""
@@ -242,8 +194,9 @@ class Assembler:
         if failed is None:
             session.before_last = session.last
         session.last = call
-        session.answer, session.answer_ids = (), ()
-        self._agents.move_tip(session, asked.ask.scope, call.node, asked.ask.parts)
+        if call.call_class != "compaction":
+            session.answer, session.answer_ids, session.answered = (), (), call
+        self._sessions.move_tip(session, asked.ask.scope, call.node, asked.ask.parts)
         if session.parent is not None and session not in session.parent.open_children:
             session.parent.open_children.append(session)
 
@@ -263,7 +216,7 @@ class Assembler:
             session.tools.update(
                 (tool_id, ToolUse(call=state, name=name)) for tool_id, name in told if tool_id is not None
             )
-        if state is session.last:
+        if state is session.answered:
             session.answer = written
             session.answer_ids = answer.tool_ids if are_ids_told else ()
         return written
@@ -271,35 +224,30 @@ class Assembler:
     def _take_tool_uses(self, session: SessionState, addition: Addition) -> None:
         """Learns from a prompt which tools the answer before has called."""
         self._names.note(*addition.results)
+        answered = session.answered
         for tool_id, name in addition.tool_uses:
             self._names.note(tool_id)
-            if session.last is None or tool_id is None or tool_id in session.tools:
+            if answered is None or tool_id is None or tool_id in session.tools:
                 continue
-            session.tools[tool_id] = ToolUse(call=session.last, name=name)
+            session.tools[tool_id] = ToolUse(call=answered, name=name)
             if not session.answer:
-                session.last.spawns += name in SPAWN_TOOLS
+                answered.spawns += name in SPAWN_TOOLS
 
     def _durations(self, asked: "_Asked", addition: Addition) -> list[Line]:
         """What the call tells of the run times of the tools that the answer before has called."""
-        session, tools = asked.session, list(asked.session.answer)
-        if session.last is None or not tools:
+        ask, session = asked.ask, asked.session
+        if session.answered is None or not session.answer:
             return []
         ids = session.answer_ids
-        if not ids and len(addition.tool_uses) == len(tools):
+        if not ids and len(addition.tool_uses) == len(session.answer):
             ids = tuple(tool_id for tool_id, _ in addition.tool_uses)
-        for place, tool_id in enumerate(ids):
-            _set_duration(tools, place, asked.ask.result_durations.get(tool_id or ""))
-        place = 0
-        for name, duration_ns in asked.ask.identity.tool_durations or ():
-            written = self._names.tool(name)
-            # Tools that never ran, being refused, are left out of the list.
-            match = next((i for i in range(place, len(tools)) if tools[i].name in (written, None)), None)
-            if match is not None:
-                _set_duration(tools, match, duration_ns)
-                place = match + 1
-        if tuple(tools) == session.answer:
+        ended = [(self._names.tool(name), time_ns) for name, time_ns in ask.identity.tool_durations or ()]
+        tools = timed_by_id(session.answer, ids, ask.result_durations)
+        tools = timed_by_name(tools, ended, ask.request_ns)
+        if tools == session.answer:
             return []
-        return [Update(call=session.last.id, tool_calls=tuple(tools))]
+        session.answer = tools
+        return [Update(call=session.answered.id, tool_calls=tools)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,7 +281,22 @@ class _Asked:
             window=window,
             attempt=attempt,
             tool_results=tool_results,
+            is_about_prompt=self.call_class == "auxiliary" and _has_question(self.ask),
         )
+
+
+def _has_question(ask: Ask) -> bool:
+    """Whether it may be about something that was typed: a probe of one token is not."""
+    return ask.max_output_tokens != 1 and any(part.role == "user" for part in ask.parts)
+
+
+def _is_same_prompt(ask: Ask, session: SessionState, addition: Addition) -> bool:
+    """Whether a text that looks typed serves the prompt of the call before."""
+    if ask.identity.prompt_id is not None:
+        # A history that was replaced may say the prompt in other words.
+        return ask.identity.prompt_id == session.prompt_id
+    # What a client that no detector knows says beside results is rather its own than a person's.
+    return ask.typed is None and bool(addition.results)
 
 
 def _class_of(ask: Ask, session: SessionState) -> CallClass:
@@ -348,37 +311,43 @@ def _note_spawner(session: SessionState, ask: Ask) -> None:
         return
     spawner.children += 1
     session.spawner = spawner
-    session.is_spawner_awaited = spawner.has_ended_by(ask.request_ns)
     session.turn = spawner.turn
 
 
-def _turn_of_chain(asked: _Asked, addition: Addition) -> int | None:
-    session, tree = asked.session, asked.session.tree
-    told = _turn_of_prompt(session, asked.ask)
-    if told is not None:
-        return told
-    if session.parent is not None or asked.call_class == "compaction":
+def _turn_of_chain(asked: _Asked, cause: GapCause) -> int | None:
+    """The turn of the harness's own id of the prompt where it was met before, else a new one if the user's gap is over.
+
+    A new id alone begins none: Claude Code gives one to the notification that an agent in the background is done.
+    """
+    session, tree, prompt_id = asked.session, asked.session.tree, asked.ask.identity.prompt_id
+    if prompt_id is None and (session.parent is not None or asked.call_class == "compaction"):
         return session.turn
-    if session.turn is None or addition.has_typed:
+    if prompt_id is not None and prompt_id in tree.turn_of_prompt:
+        return tree.turn_of_prompt[prompt_id]
+    turn = session.turn
+    if turn is None or (cause == "user" and session.parent is None):
+        turn = tree.turns
         tree.turns += 1
-        return tree.turns - 1
-    return session.turn
+    if prompt_id is not None:
+        tree.turn_of_prompt[prompt_id] = turn
+    return turn
 
 
-def _turn_of_prompt(session: SessionState, ask: Ask) -> int | None:
-    """The turn by the harness's own id of the user's prompt; None if it told none."""
-    tree, prompt_id = session.tree, ask.identity.prompt_id
-    if prompt_id is None:
-        return None
-    if prompt_id not in tree.turn_of_prompt:
-        tree.turn_of_prompt[prompt_id] = tree.turns
-        tree.turns += 1
-    return tree.turn_of_prompt[prompt_id]
+def _turn_of_aside(asked: _Asked) -> int | None:
+    session, tree, prompt_id = asked.session, asked.session.tree, asked.ask.identity.prompt_id
+    if prompt_id is not None:
+        if prompt_id not in tree.turn_of_prompt:
+            tree.turn_of_prompt[prompt_id] = tree.turns
+            tree.turns += 1
+        return tree.turn_of_prompt[prompt_id]
+    is_first = session.turn is None and tree.turns == 0 and session.parent is None
+    is_about_first = is_first and asked.call_class == "auxiliary" and _has_question(asked.ask)
+    return 0 if is_about_first else session.turn
 
 
-def _set_duration(tools: list[ToolCall], place: int, duration_ns: int | None) -> None:
-    if duration_ns is not None and duration_ns >= 0:
-        tools[place] = replace(tools[place], duration_ns=duration_ns)
+def _countable(tokens: int | None) -> int | None:
+    """A limit that a client has set; None for a number that no trace can hold, which limits nothing."""
+    return None if tokens is None or tokens > MAX_COUNT else tokens
 
 
 def _line(ask: Ask, call: CallState, prompt: Prompt, after: tuple[Dependency, ...]) -> Call:
@@ -391,7 +360,7 @@ def _line(ask: Ask, call: CallState, prompt: Prompt, after: tuple[Dependency, ..
         protocol=ask.protocol,
         model=ask.model,
         prompt=prompt,
-        max_output_tokens=ask.max_output_tokens,
+        max_output_tokens=_countable(ask.max_output_tokens),
         streamed=ask.streamed,
         tool_results=call.tool_results,
         outcome=Outcome(error="unrecorded", ended_by="recorder"),

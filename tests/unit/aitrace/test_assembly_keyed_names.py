@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from aitrace.keyed_names import KeyedNames
+from aitrace.assembly.keyed_names import KeyedNames
 
 
 def test_names_that_harnesses_bring_along_stay():

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from aitrace.assembly import Answer, Ask, Assembler
-from aitrace.codec import encode_line
+from aitrace.codec import decode_line, encode_line
 from aitrace.harnesses.detector import Identity
 from aitrace.no_text import find_text
 from aitrace.prompts import PromptResolver
@@ -185,6 +185,13 @@ def test_a_call_is_written_when_it_begins_and_completed_when_it_ends():
     ]
 
 
+@pytest.mark.parametrize(("limit", "written"), [(2**40, 2**40), (2**40 + 1, None), (2**70, None)])
+def test_a_limit_that_no_trace_can_hold_is_none(limit, written):
+    recording = Recording()
+    call = recording.begin(0, "s1", "ask:hi", max_output_tokens=limit)
+    assert decode_line(encode_line(recording.calls[call]), place="line").max_output_tokens == written
+
+
 def test_the_times_of_an_answer_begin_with_the_request():
     recording = Recording()
     call = recording.begin(5, "s1", "ask:hi")
@@ -251,12 +258,33 @@ def test_a_next_prompt_is_the_users_gap_and_a_new_turn():
     assert [call.turn for call in recording.calls] == [0, 1]
 
 
-def test_a_prompt_typed_while_tools_ran_waited_for_the_tools():
+def test_a_message_sent_while_tools_ran_is_neither_a_turn_nor_the_users_gap():
+    """Claude Code puts it beside the results, with a line of its own before it; Codex keeps the turn's id."""
     recording = Recording()
     recording.call(0, "s1", "ask:go", 10, "t1/Bash")
-    second = recording.call(20, "s1", "ask:go use:t1/Bash got:t1 ask:hurry", 30)
-    assert recording.after(second)[0][4] == "tool"
-    assert recording.calls[second].turn == 1
+    second = recording.call(9000, "s1", "ask:go use:t1/Bash got:t1 auto:hurry", 9010)
+    assert recording.after(second) == [(0, "sequence", "completion", 8990, "tool")]
+    recording.call(0, "s2", "ask:go", 10, "t2/exec", harness="codex", prompt_id="p1")
+    fourth = recording.call(9000, "s2", "ask:go use:t2/exec got:t2 ask:hurry", 9010, prompt_id="p1")
+    assert recording.after(fourth) == [(2, "sequence", "completion", 8990, "tool")]
+    assert [call.turn for call in recording.calls] == [0, 0, 0, 0]
+
+
+def test_a_prompt_typed_after_tools_were_stopped_is_the_users_gap():
+    """Claude Code and Codex after Ctrl-C while a tool runs: what became of it comes with the next prompt."""
+    recording = Recording()
+    recording.call(0, "s1", "ask:go", 10, "t1/Bash")
+    second = recording.call(9000, "s1", "ask:go use:t1/Bash got:t1 auto:interrupted say:none ask:more", 9010)
+    assert recording.after(second) == [(0, "sequence", "completion", 8990, "user")]
+    assert [call.turn for call in recording.calls] == [0, 1]
+
+
+def test_what_an_unknown_client_says_beside_results_is_not_typed():
+    recording = Recording()
+    recording.call(0, None, "ask:go", 10, harness=None, typed=None)
+    second = recording.call(20, None, "ask:go use:t1/x got:t1 ask:remember", 30, harness=None, typed=None)
+    assert recording.after(second) == [(0, "sequence", "completion", 10, "tool")]
+    assert recording.calls[second].turn == 0
 
 
 def test_turns_go_by_the_harness_own_ids_where_it_tells_them():
@@ -269,6 +297,27 @@ def test_turns_go_by_the_harness_own_ids_where_it_tells_them():
     recording.call(60, "s1", "ask:go use:t1/Agent got:t1 say:x ask:b", 70, prompt_id="p-one")
     assert [call.turn for call in recording.calls] == [0, 0, 0, 1, 1, 0]
     assert {"p-one", "p-two"} <= recording.assembler.names
+
+
+def test_a_notification_begins_no_turn_though_the_harness_gives_it_an_id_of_its_own():
+    """Claude Code in a terminal, when an agent in the background is done; without the ids it says the same."""
+    added = ["ask:go", "use:t1/Agent got:t1", "say:x auto:done", "use:t2/Bash got:t2", "say:y ask:more"]
+    for ids in (("p1", "p1", "p2", "p2", "p3"), (None,) * 5):
+        recording = Recording()
+        for number, prompt_id in enumerate(ids):
+            prompt = " ".join(added[: number + 1])
+            recording.call(100 * number, "s1", prompt, 100 * number + 10, prompt_id=prompt_id)
+        assert [call.turn for call in recording.calls] == [0, 0, 0, 0, 1]
+
+
+def test_a_summary_that_the_next_prompt_made_necessary_is_of_its_turn():
+    """Codex compacts before it sends the prompt; the summary has the new turn's id."""
+    recording = Recording()
+    recording.call(0, "s1", "ask:go", 10, prompt_id="p1", harness="codex")
+    recording.call(500, "s1", "ask:go say:x auto:summarise", 510, prompt_id="p2", call_class="compaction")
+    recording.call(520, "s1", "auto:summary ask:more", 530, prompt_id="p2")
+    assert [call.turn for call in recording.calls] == [0, 1, 1]
+    assert [recording.after(call)[0][4] for call in (1, 2)] == ["user", "harness"]
 
 
 def test_a_call_sent_before_the_answer_came_waits_for_the_dispatch():
@@ -344,6 +393,7 @@ def test_the_same_prompt_after_a_good_answer_is_no_retry():
     recording.call(0, "s1", "ask:go", 10)
     recording.call(20, "s1", "ask:go say:x auto:summarise", 30, call_class="compaction")
     again = recording.call(31, "s1", "ask:go say:x auto:summarise", 40, call_class="compaction")
+    assert recording.after(1) == [(0, "sequence", "completion", 10, "user")]
     assert recording.after(again) == [(1, "sequence", "completion", 1, "harness")]
     assert recording.calls[again].attempt == 1
 
@@ -410,6 +460,19 @@ def test_a_compaction_belongs_to_the_old_window_and_what_follows_to_a_new_one():
     assert [call.turn for call in recording.calls] == [0, 0, 0, 0]
 
 
+def test_the_tools_before_a_compaction_that_does_not_carry_their_results_ran_before_it():
+    """Claude Code: the summary is asked without the last answer; what follows tells how long its tools ran."""
+    recording = Recording()
+    first = recording.call(0, "s1", "sys:s ask:go", 10, "t1/Bash")
+    summary = recording.call(20, "s1", "sys:s ask:go auto:summarise", 30, call_class="compaction")
+    told = (("Bash", 7),)
+    after = recording.call(31, "s1", "sys:s auto:summary use:t1/Bash got:t1", 40, tool_durations=told)
+    assert recording.after(summary) == [(first, "sequence", "completion", 10, "tool")]
+    assert recording.after(after) == [(summary, "sequence", "completion", 1, "harness")]
+    assert [tool.duration_ns for tool in recording.calls[first].tool_calls] == [7]
+    assert [call.tool_results for call in recording.calls] == [0, 0, 1]
+
+
 def test_a_prompt_that_the_harness_says_again_after_a_compaction_is_not_the_users():
     """Codex repeats the user's words in the new history, in a message with others."""
     recording = Recording()
@@ -430,13 +493,23 @@ def test_a_compaction_with_a_prompt_of_its_own_replaces_nothing_by_itself():
     assert recording.after(third) == [(1, "sequence", "completion", 10, "user")]
 
 
-def test_the_harness_word_on_a_new_window_counts():
+def test_the_harness_word_on_a_new_window_counts_where_the_history_before_was_not_seen():
     recording = Recording()
-    recording.call(0, "s1", "ask:go", 10, is_window_start=True)
-    recording.call(20, "s1", "ask:go say:x ask:more", 30, is_window_start=True, error="refused")
-    recording.call(40, "s1", "ask:go say:x ask:more", 50, is_window_start=True)
+    recording.call(0, "s1", "ask:go", 10, is_window_start=True, unseen_start=True)
+    recording.call(20, "s1", "ask:more", 30, is_window_start=True, unseen_start=True, error="refused")
+    recording.call(40, "s1", "ask:more", 50, is_window_start=True, unseen_start=True)
     recording.call(60, "s1", "ask:new", 70, is_window_start=True)
-    assert [call.window for call in recording.calls] == [1, 2, 2, 3]
+    recording.call(80, "s1", "ask:newer", 90, is_window_start=True)
+    assert [call.window for call in recording.calls] == [1, 2, 2, 3, 4]
+
+
+def test_a_history_that_goes_on_is_no_new_window_whatever_the_harness_says():
+    """Codex: the first answer after a compaction was stopped, so the next prompt has no answer in its history either."""
+    recording = Recording()
+    recording.call(0, "s1", "ask:go", 10)
+    recording.call(20, "s1", "auto:summary", 30, is_window_start=True, error="client_abort")
+    recording.call(40, "s1", "auto:summary auto:aborted ask:more", 50, is_window_start=True)
+    assert [call.window for call in recording.calls] == [0, 1, 1]
 
 
 def test_a_compaction_seen_first_has_no_turn():
@@ -469,12 +542,64 @@ def test_a_title_starts_the_tree_and_stays_beside_the_chain():
     recording.end(first, 30, "t1/bash")
     second = recording.begin(40, "s1", "sys:s ask:go use:t1/bash got:t1")
     assert recording.after(title) == []
-    assert recording.after(first) == [(title, "sequence", "dispatch", 3, "user")]
+    assert recording.after(first) == [(title, "sequence", "dispatch", 3, "harness")]
     assert recording.after(second) == [(first, "sequence", "completion", 10, "tool")]
     assert [call.call_class for call in recording.calls] == ["auxiliary", "main", "main"]
-    assert [call.turn for call in recording.calls] == [None, 0, 0]
+    assert [call.turn for call in recording.calls] == [0, 0, 0]
     assert [call.window for call in recording.calls] == [0, 0, 0]
     assert recording.calls[title].tool_results is None
+
+
+@pytest.mark.parametrize("prompt_id", [None, "p1"])
+def test_the_turn_of_a_title_is_that_of_the_first_prompt(prompt_id):
+    recording = Recording()
+    recording.call(0, "s1", "sys:title ask:go", 1, call_class="auxiliary")
+    recording.call(2, "s1", "sys:s ask:go", 3, prompt_id=prompt_id)
+    recording.call(4, "s1", "sys:title ask:again", 5, call_class="auxiliary")
+    recording.call(6, "s1", "sys:s ask:go say:x ask:more", 7, prompt_id=prompt_id and "p2")
+    assert [call.turn for call in recording.calls] == [0, 0, 0, 1]
+
+
+def test_a_title_may_tell_the_prompt_that_it_is_about():
+    """OpenCode towards its own provider."""
+    recording = Recording()
+    recording.call(0, "s1", "sys:title ask:go", 1, call_class="auxiliary", prompt_id="p1")
+    recording.call(2, "s1", "sys:s ask:go", 3, prompt_id="p1")
+    recording.call(4, "s1", "sys:title ask:more", 5, call_class="auxiliary", prompt_id="p2")
+    recording.call(6, "s1", "sys:s ask:go say:x ask:more", 7, prompt_id="p2")
+    assert [call.turn for call in recording.calls] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"call_class": "auxiliary", "max_output_tokens": 1}, {"call_class": "count_tokens"}],
+    ids=["probe", "count"],
+)
+def test_a_probe_may_come_long_before_the_first_prompt(fields):
+    """Claude Code asks for one token when it starts, to see whether the account may."""
+    recording = Recording()
+    probe = recording.call(0, "s1", "ask:quota", 5, **fields)
+    first = recording.begin(9000, "s1", "sys:s ask:go")
+    assert recording.after(first) == [(probe, "sequence", "dispatch", 9000, "user")]
+    assert [call.turn for call in recording.calls] == [None, 0]
+
+
+@pytest.mark.parametrize("head", ["", "tools:a"], ids=["nothing", "tools"])
+def test_a_prompt_that_goes_on_from_a_warm_up_waits_for_it(head):
+    """Codex on a WebSocket: the first request of a process names the empty answer to the one that warmed it up."""
+    recording = Recording()
+    warm = recording.call(0, "s1", head, 4, call_class="auxiliary")
+    first = recording.call(5, "s1", f"{head} ask:go", 10)
+    again = recording.call(500, "s1", head, 504, call_class="auxiliary")
+    second = recording.call(505, "s1", f"{head} ask:go say:x ask:more", 510)
+    third = recording.call(600, "s1", f"{head} ask:go say:x ask:more say:y ask:z", 610)
+    assert recording.after(first) == [(warm, "sequence", "completion", 1, "user")]
+    assert recording.after(again) == [(first, "sequence", "completion", 490, "user")]
+    assert recording.after(second) == [
+        (first, "sequence", "completion", 495, "user"),
+        (again, "sequence", "completion", 1, "user"),
+    ]
+    assert recording.after(third) == [(second, "sequence", "completion", 90, "user")]
 
 
 def test_counting_tokens_hangs_on_the_latest_call():
@@ -485,7 +610,7 @@ def test_counting_tokens_hangs_on_the_latest_call():
     two = recording.begin(21, "s1", "ask:go", call_class="count_tokens")
     recording.end(one, 25)
     main = recording.begin(50, "s1", "ask:go say:x ask:y")
-    assert recording.after(one) == [(0, "sequence", "completion", 10, "harness")]
+    assert recording.after(one) == [(0, "sequence", "completion", 10, "user")]
     assert recording.after(two) == [(one, "sequence", "dispatch", 1, "harness")]
     assert recording.after(main) == [(0, "sequence", "completion", 40, "user")]
 
@@ -510,7 +635,10 @@ def test_a_prewarm_of_a_child_is_not_the_start_of_its_chain():
     prewarm = recording.call(12, "s1/c", "tools:a", 14, call_class="auxiliary")
     first = recording.call(15, "s1/c", "tools:a ask:child", 30)
     assert recording.after(prewarm) == [(0, "spawn", "completion", 2, "harness")]
-    assert recording.after(first) == [(0, "spawn", "completion", 5, "harness")]
+    assert recording.after(first) == [
+        (0, "spawn", "completion", 5, "harness"),
+        (prewarm, "sequence", "completion", 1, "harness"),
+    ]
 
 
 # Children
@@ -557,10 +685,19 @@ def test_a_child_begins_while_the_answer_that_asks_for_it_streams():
     main = recording.begin(0, "s1", "ask:go")
     child = recording.begin(8, "s1/a", "ask:one")
     recording.end(main, 10, "t1/Agent", "t2/Bash")
-    assert recording.after(child) == [(main, "spawn", "dispatch", 8, "harness")]
+    assert recording.after(child) == [(main, "spawn", "completion", None, "harness")]
     recording.end(child, 20)
     back = recording.begin(22, "s1", "ask:go use:t1/Agent use:t2/Bash got:t1 got:t2")
     assert (child, "join", "completion", 2, "tool") in recording.after(back)
+
+
+def test_a_child_that_goes_on_after_a_compaction_is_not_joined_by_it():
+    recording = Recording()
+    recording.call(0, "s1", "ask:go", 10, "t1/Agent")
+    recording.call(12, "s1/a", "ask:one", 20)
+    recording.call(22, "s1/a", "ask:one auto:summarise", 30, call_class="compaction")
+    back = recording.begin(40, "s1", "ask:go use:t1/Agent got:t1 auto:reminder")
+    assert recording.after(back) == [(0, "sequence", "completion", 30, "tool")]
 
 
 def test_a_child_in_the_background_is_joined_by_the_wait():
@@ -649,6 +786,12 @@ def test_a_child_whose_parent_makes_no_call_starts_the_tree():
     assert [(s.id, s.parent) for s in recording.of(Session)] == [(0, None), (1, 0)]
 
 
+def test_ids_that_keys_are_made_of_are_remembered_too():
+    recording = Recording()
+    recording.call(0, "s1/agent-7", "ask:one", 10, more_ids=("agent-7",))
+    assert {"s1/agent-7", "s1", "agent-7"} <= recording.assembler.names
+
+
 def test_the_source_may_tell_which_tool_call_started_a_child():
     recording = Recording()
     recording.call(0, "s1", "ask:go", 10, "t1/Agent", "t2/Agent")
@@ -667,19 +810,29 @@ def test_the_prompt_tells_the_tools_where_the_answer_did_not():
     assert recording.after(child) == [(0, "spawn", "completion", 15, "harness")]
 
 
+def test_a_summary_that_failed_did_not_start_the_children_of_the_answer_before():
+    recording = Recording()
+    first = recording.begin(0, "s1", "ask:go")
+    recording.end(first, 10, tool_calls=None)
+    recording.call(20, "s1", "ask:go auto:summarise", 30, call_class="compaction", error="cut")
+    recording.call(40, "s1", "ask:go use:t1/Agent got:t1", 50)
+    child = recording.begin(60, "s1/a", "ask:one", spawned_by="t1")
+    assert recording.after(child) == [(first, "spawn", "completion", 50, "harness")]
+
+
 # Tools
 
 
 def test_run_times_in_headers_go_to_the_call_that_asked_for_the_tools():
-    """Claude Code: `Bash=2041;Bash=2036`; a tool that was refused is not in the list."""
+    """Claude Code lists tools as they end: `Read=11;Bash=1015;mcp=1200;Bash=2027`."""
     recording = Recording()
     first = recording.begin(0, "s1", "ask:go")
-    tools = tuple(ToolCall(name=name, end_ns=5) for name in ("Read", "Bash", "mcp__acme__do", "Bash"))
+    tools = tuple(ToolCall(name=name, end_ns=5) for name in ("Bash", "Read", "mcp__acme__do", "Bash"))
     recording.end(first, 10, tool_calls=tools)
-    prompt = "ask:go use:t0/Read use:t1/Bash use:t2/mcp__acme__do use:t3/Bash got:t0 got:t1 got:t2 got:t3"
-    durations = (("Bash", 41), ("gone", 3), ("mcp__acme__do", 9), ("Bash", 36), ("Bash", 7))
+    prompt = "ask:go use:t0/Bash use:t1/Read use:t2/mcp__acme__do use:t3/Bash got:t0 got:t1 got:t2 got:t3"
+    durations = (("Read", 11), ("gone", 3), ("Bash", 1015), ("mcp__acme__do", 1200), ("Bash", 2027))
     second = recording.begin(60, "s1", prompt, tool_durations=durations)
-    assert [tool.duration_ns for tool in recording.calls[first].tool_calls] == [None, 41, 9, 36]
+    assert [tool.duration_ns for tool in recording.calls[first].tool_calls] == [1015, 11, 1200, 2027]
     assert [tool.end_ns for tool in recording.calls[first].tool_calls] == [5, 5, 5, 5]
     assert isinstance(recording.lines[-2], Update)
     assert recording.calls[first].outcome.error is None
@@ -688,6 +841,15 @@ def test_run_times_in_headers_go_to_the_call_that_asked_for_the_tools():
     before = len(recording.of(Update))
     recording.begin(80, "s1", prompt, tool_durations=durations)
     assert len(recording.of(Update)) == before
+
+
+@pytest.mark.parametrize("told", [1, 3], ids=["one was refused", "one too many"])
+def test_run_times_of_a_tool_that_do_not_number_its_calls_are_nobodys(told):
+    recording = Recording()
+    first = recording.call(0, "s1", "ask:go", 10, "t1/Bash", "t2/Bash", "t3/Read")
+    durations = (*(("Bash", 7 + number) for number in range(told)), ("Read", 3))
+    recording.begin(60, "s1", "ask:go use:t1/Bash use:t2/Bash use:t3/Read", tool_durations=durations)
+    assert [tool.duration_ns for tool in recording.calls[first].tool_calls] == [None, None, 3]
 
 
 @pytest.mark.parametrize("ids", [("t1", "t2"), ()], ids=["from the answer", "from the prompt"])
@@ -734,7 +896,6 @@ def test_a_long_session_costs_what_its_new_segments_cost():
         prompt += f" say:{number}"
     assert len(recording.of(Segment)) == 120
     assert all(len(call.prompt.add) == 1 for call in recording.calls)
-    assert len(recording.assembler._prompts._parents) == 2 + 120
     resolver = PromptResolver(recording.calls)
     assert len(resolver.segment_ids(119)) == 120
 
