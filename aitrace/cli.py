@@ -11,6 +11,7 @@ import click
 from aitrace.errors import EXIT_WRONG_USE, AitraceError
 
 COMMANDS = {
+    "record": "recorders.commands.record:record",
     "demo": "aitrace.commands.demo:demo",
     "convert": "aitrace.commands.convert:convert",
     "inspect": "aitrace.commands.inspect:inspect",
@@ -71,8 +72,9 @@ class _LazyGroup(click.Group):
 
 
 SUMMARIES = {
+    "record": "Record a coding agent's session as a trace, while it runs as always.",
     "demo": "Play a shipped trace against the built-in engine and write a report.",
-    "convert": "Turn traces of other tools into aitrace's format.",
+    "convert": "Turn traces of other tools, or local histories, into aitrace's format.",
     "inspect": "Show what is in a trace: sessions, gaps, sizes, sharing.",
     "check": "Validate a trace, or prove that it holds no text.",
     "plan": "Show what a replay would send, before anything is sent.",

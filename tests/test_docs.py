@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -41,6 +42,8 @@ def files_of_line(words):
     options, arguments, params = parser.parse_args(args=words[1:])
     read, written = [], []
     for param in dict.fromkeys(params):
+        if isinstance(param, click.Argument) and param.type is click.UNPROCESSED:
+            continue  # the command line of another program
         if isinstance(param, click.Argument):
             value = options[param.name]
             values = value if isinstance(value, (list, tuple)) else [value]
@@ -126,7 +129,7 @@ def test_commands_in_the_documents_use_options_that_exist(page):
         known = {option for param in command(words[1]).params for option in param.opts + param.secondary_opts}
         unknown += [
             word
-            for word in words[2:]
+            for word in takewhile(lambda word: word != "--", words[2:])
             if word.startswith("--") and word.split("=")[0] not in known | {"--help"}
         ]
     assert unknown == []
