@@ -157,7 +157,7 @@ class _Master(Master):
         if "tcp_timeout" in self.options:
             values["tcp_timeout"] = _SILENCE_S
         else:
-            proxy_server.TCP_TIMEOUT = _SILENCE_S  # before 12.2.1 it is no option
+            vars(proxy_server)["TCP_TIMEOUT"] = _SILENCE_S  # before 12.2.1 it is no option
         try:
             self.options.update(**values)
         except (OptionsError, ValueError) as error:

@@ -59,7 +59,6 @@ class _Order:
 @click.option(
     "-o",
     "--output",
-    "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="The trace; session-YYYYmmdd-HHMMSS.aitrace in the current folder if left out.",
