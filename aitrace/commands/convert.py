@@ -266,7 +266,7 @@ def _shown(trees: Sequence[_T], label: str) -> Iterator[_T]:
 def _told(history: History) -> str:
     """What is read, for people."""
     what = "databases or directories" if history.format == "opencode" else "files"
-    others = f"; {history.others} other files passed over" if history.others else ""
+    others = f"; other files passed over: {history.others}" if history.others else ""
     return f"{history.format}: {len(history.trees)} trees in {history.sources} {what}{others}"
 
 

@@ -26,7 +26,9 @@ from aitrace.formats.history_fields import (
     Row,
     count_of,
     duration_from_ms,
+    last_input_ns,
     line_ns,
+    note_unknown_line,
     ns_from_iso,
     object_in,
     outcome_from_status,
@@ -160,9 +162,7 @@ class _Reader:
             case "api-request-blob":
                 self._log.add_blob(row, place)
             case _ if kind not in _SILENT:
-                self._reading.tally.remark(
-                    "unknown_line", "a kind of line that is not known was passed over", place
-                )
+                note_unknown_line(place, self._reading.tally)
         uuid = text_in(row, "uuid")
         if uuid is not None:
             self._length_at[uuid] = len(self._history)
@@ -278,15 +278,14 @@ class _Reader:
         return draft
 
     def _new_draft(self, row: Mapping[str, Any], message_id: str, place: str, at_ns: int) -> _Draft:
-        before = self.drafts[-1].end_ns if self.drafts else None
-        known = [moment for moment in (self._input_ns, before) if moment is not None and moment <= at_ns]
+        before_ns = self.drafts[-1].end_ns if self.drafts else None
         draft = _Draft(
             place=place,
             message_id=message_id,
             history=self._history,
             length=len(self._history),
             insert_at=len(self._history),
-            input_ns=max(known, default=at_ns),
+            input_ns=last_input_ns(at_ns, self._input_ns, before_ns),
             end_ns=None,
             version=version_from_name(row.get("version")),
             prompt_id=self._prompt_id,
@@ -403,7 +402,7 @@ def calls_from_session(
     calls: list[HistoryCall] = []
     for transcript, reader in readers:
         own = [
-            _call(draft, reader, _identity(session, transcript, owners, draft))
+            _call(draft, reader, _identity(session, transcript, owners, draft), transcript.tool_use_id)
             for draft in reader.drafts
             if not draft.duplicate
         ]
@@ -494,7 +493,7 @@ def _identity(
     )
 
 
-def _call(draft: _Draft, reader: _Reader, identity: Identity) -> HistoryCall:
+def _call(draft: _Draft, reader: _Reader, identity: Identity, spawned_by: str | None) -> HistoryCall:
     request = draft.request
     logged = request if request is not None and request.history is not None else None
     history: Sequence[RequestPart] = draft.history
@@ -520,6 +519,8 @@ def _call(draft: _Draft, reader: _Reader, identity: Identity) -> HistoryCall:
         )
         if draft.message_id
         else None,
+        tool_ids=tuple(tool_id for tool_id, _, _ in draft.tools),
+        spawned_by=spawned_by,
         max_output_tokens=None if request is None else request.max_output_tokens,
     )
 

@@ -22,8 +22,10 @@ from aitrace.formats.history import HistoryCall, HistoryReading, without_steps_b
 from aitrace.formats.history_fields import (
     Row,
     count_of,
+    last_input_ns,
     line_ns,
     note_odd_value,
+    note_unknown_line,
     ns_from_iso,
     object_in,
     parts_from_message,
@@ -124,8 +126,8 @@ class _Draft:
     """Whether the conversation was replaced before it."""
     sampled: object = None
     """Number of the last item that the model had read, as newer versions note with each of its items."""
-    tools: list[tuple[str, str, int]] = field(default_factory=list)
-    """Id, name and time of its tool calls."""
+    tools: list[tuple[str | None, str | None, int]] = field(default_factory=list)
+    """Id, name and time of its tool calls; id and name are None if not told."""
     usage: Usage = field(default_factory=Usage)
     """As reported."""
     outcome: Outcome = field(default_factory=Outcome)
@@ -187,7 +189,7 @@ class _Reader:
             case "compacted":
                 self._compacted(payload, at_ns, place)
             case _ if kind not in _SILENT:
-                self._tally.remark("unknown_line", "a kind of line that is not known was passed over", place)
+                note_unknown_line(place, self._tally)
 
     def _still_copy(self, row: Mapping[str, Any], payload: Mapping[str, Any], number: int) -> bool:
         if self._copied_lines is not None:
@@ -225,7 +227,7 @@ class _Reader:
             draft.end_ns = at_ns
             for part in parts:
                 if part.type == "tool_use":
-                    draft.tools.append((part.tool_id or place, part.tool_name or "", at_ns))
+                    draft.tools.append((part.tool_id, part.tool_name or None, at_ns))
         self._history.extend(parts)
 
     def _instructions(self, first: Sequence[RequestPart]) -> list[RequestPart]:
@@ -259,14 +261,12 @@ class _Reader:
         self._unanswered = {}
 
     def _begin(self, place: str, at_ns: int) -> _Draft:
-        known = [self._input_ns, self.drafts[-1].end_ns if self.drafts else None]
+        before_ns = self.drafts[-1].end_ns if self.drafts else None
         draft = _Draft(
             place=place,
             length=len(self._history),
             history=self._history,
-            start_ns=max(
-                (moment for moment in known if moment is not None and moment <= at_ns), default=at_ns
-            ),
+            start_ns=last_input_ns(at_ns, self._input_ns, before_ns),
             end_ns=at_ns,
             prompt_id=self._prompt_id,
             model=self._model,
@@ -429,9 +429,10 @@ def _call(draft: _Draft, reader: _Reader, identity: Identity) -> HistoryCall:
         outcome=draft.outcome,
         usage=draft.usage,
         tool_calls=tuple(
-            ToolCall(name=name or None, end_ns=at_ns, duration_ns=reader.durations.get(tool_id))
+            ToolCall(name=name, end_ns=at_ns, duration_ns=reader.durations.get(tool_id or ""))
             for tool_id, name, at_ns in draft.tools
         ),
+        tool_ids=tuple(tool_id for tool_id, _, _ in draft.tools),
     )
 
 

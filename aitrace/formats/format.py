@@ -87,6 +87,8 @@ class Tally:
 
     def remark(self, kind: str, explanation: str, place: str) -> None:
         """Note one more case of `kind`."""
+        # A name of a file need not be a text.
+        place = place.encode(errors="backslashreplace").decode()
         known = self._remarks.get(kind)
         count = 1 if known is None else known.count + 1
         first_place = place if known is None else known.first_place

@@ -82,6 +82,10 @@ class HistoryCall:
     """Tokens as reported."""
     tool_calls: tuple[ToolCall, ...] | None = None
     """Tool calls of the answer, times as `request_ns`."""
+    tool_ids: tuple[str | None, ...] = ()
+    """Ids of `tool_calls`, one for each; empty if they are not known."""
+    spawned_by: str | None = None
+    """Id of the tool call that started the sub-agent whose call this is; None if not told, or for a main agent."""
     max_output_tokens: int | None = None
     """The request's own limit; None if it is not known."""
 
@@ -222,6 +226,7 @@ class HistoryImporter:
             model=call.model,
             parts=call.parts,
             typed=self._typed_places(call),
+            spawned_by=call.spawned_by,
             unseen_start=not call.is_whole,
             max_output_tokens=call.max_output_tokens,
             request_ns=call.request_ns - self._origin_ns,
@@ -254,6 +259,7 @@ class HistoryImporter:
             usage=call.usage,
             times=CallTimes(request_ns=request_ns, end_ns=end_ns),
             tool_calls=tool_calls,
+            tool_ids=call.tool_ids,
         )
 
     def _count(self, line: Line) -> None:

@@ -123,6 +123,16 @@ def count_of(values: object, name: str, place: str, tally: Tally) -> int | None:
     return value
 
 
+def last_input_ns(at_ns: int, *inputs_ns: int | None) -> int:
+    """When an answer of which the first line was written at `at_ns` was asked for: the last input before it."""
+    return max((moment for moment in inputs_ns if moment is not None and moment <= at_ns), default=at_ns)
+
+
+def note_unknown_line(place: str, tally: Tally) -> None:
+    """Say that a kind of line is not known."""
+    tally.remark("unknown_line", "a kind of line that is not known was passed over", place)
+
+
 def note_odd_value(place: str, tally: Tally) -> None:
     """Say that a value cannot be and is taken for not known."""
     tally.remark("odd_value", _ODD_VALUE, place)

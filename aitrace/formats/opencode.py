@@ -22,6 +22,7 @@ from aitrace.formats.history_fields import (
     count_of,
     line_ns,
     note_odd_value,
+    note_unknown_line,
     ns_from_ms,
     object_in,
     outcome_from_status,
@@ -80,6 +81,16 @@ class _Step:
     """Its `step-finish`; None if it has none."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """What led to a sub-agent."""
+
+    prompt_id: str
+    """The user's prompt."""
+    tool_id: str | None
+    """The tool call; None if it has no id."""
+
+
 class _Reader:
     """Reads the messages of one session."""
 
@@ -87,7 +98,7 @@ class _Reader:
         self,
         conversation: Conversation,
         root: str,
-        prompt_of_child: Mapping[str, str],
+        starts: Mapping[str, _Start],
         reading: HistoryReading,
     ) -> None:
         self._conversation = conversation
@@ -95,7 +106,7 @@ class _Reader:
         self._tally = reading.tally
         self._seen = reading.seen
         self._history: list[RequestPart] = []
-        self._given_prompt = prompt_of_child.get(conversation.id)
+        self._start = starts.get(conversation.id)
         self._prompt_id: str | None = None
         self._is_window_start = False
         self._line_ns: int | None = None
@@ -110,9 +121,7 @@ class _Reader:
         elif role == "assistant":
             self._assistant(message)
         else:
-            self._tally.remark(
-                "unknown_line", "a kind of line that is not known was passed over", message.place
-            )
+            note_unknown_line(message.place, self._tally)
 
     def _user(self, message: Message) -> None:
         texts = [part for part in message.parts if part.get("type") == "text"]
@@ -174,9 +183,7 @@ class _Reader:
                 if len(_moments(part)) < len(_told_times(part)):
                     note_odd_value(message.place, self._tally)
             elif kind not in _SILENT and kind != "file":
-                self._tally.remark(
-                    "unknown_line", "a kind of line that is not known was passed over", message.place
-                )
+                note_unknown_line(message.place, self._tally)
         return [step for step in steps if step.pieces or step.finish is not None] or steps[:1]
 
     def _call(self, message: Message, step: _Step, *, is_summary: bool, is_last: bool) -> None:
@@ -201,6 +208,8 @@ class _Reader:
                 outcome=outcome,
                 usage=_usage(tokens, message.place, self._tally) if outcome.error is None else Usage(),
                 tool_calls=tuple(_tool_call(tool) for tool in tools),
+                tool_ids=tuple(text_in(tool, "callID") for tool in tools),
+                spawned_by=None if self._start is None else self._start.tool_id,
             )
         )
         self._is_window_start = False
@@ -267,7 +276,7 @@ class _Reader:
             root=self._root,
             agent=text_in(message.data, "agent") if conversation.parent is not None else None,
             call_class="compaction" if is_summary else call_class,
-            prompt_id=self._given_prompt or self._prompt_id,
+            prompt_id=self._prompt_id if self._start is None else self._start.prompt_id,
             is_window_start=self._is_window_start,
         )
 
@@ -313,25 +322,26 @@ def calls_from_conversations(
     conversations: Sequence[Conversation], reading: HistoryReading
 ) -> list[HistoryCall]:
     """All calls of the sessions of one tree; the main agent's comes first, and each agent's before its children's."""
-    prompt_of_child: dict[str, str] = {}
+    starts: dict[str, _Start] = {}
     calls: list[HistoryCall] = []
     for conversation in conversations:
-        _note_children(conversation, prompt_of_child)
-        reader = _Reader(conversation, conversations[0].id, prompt_of_child, reading)
+        _note_starts(conversation, starts)
+        reader = _Reader(conversation, conversations[0].id, starts, reading)
         for message in conversation.messages:
             reader.read(message)
         calls += reader.calls
     return calls
 
 
-def _note_children(conversation: Conversation, prompt_of_child: dict[str, str]) -> None:
-    """The user's prompt that led to each sub-agent, as the tool call that started it tells."""
+def _note_starts(conversation: Conversation, starts: dict[str, _Start]) -> None:
+    """What led to each sub-agent, as the first tool call that names it tells."""
+    own = starts.get(conversation.id)
     for message in conversation.messages:
-        prompt = prompt_of_child.get(conversation.id) or text_in(message.data, "parentID")
+        prompt = text_in(message.data, "parentID") if own is None else own.prompt_id
         for part in message.parts:
             child = text_in(object_in(object_in(part, "state"), "metadata"), "sessionId")
             if child is not None and prompt is not None:
-                prompt_of_child[child] = prompt
+                starts.setdefault(child, _Start(prompt_id=prompt, tool_id=text_in(part, "callID")))
 
 
 def conversation_from_fields(

@@ -17,6 +17,7 @@ from aitrace.formats.format import Tally
 
 UNREADABLE = "unreadable"
 """Kind of remark about a source that could not be read to its end."""
+_UNREADABLE = "a file, directory or database cannot be read, or not to its end; the rest of it was left out"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _GZIP_MAGIC = b"\x1f\x8b"
 _CUT_HINT = "the file may be cut: compare its size with the original, or fetch it again"
@@ -153,7 +154,7 @@ class SourceFile:
 
 def note_unreadable(error: InputError, tally: Tally) -> None:
     """Say that a source could not be read to its end."""
-    tally.remark(UNREADABLE, "it cannot be read, or not to its end; the rest of it was left out", str(error))
+    tally.remark(UNREADABLE, _UNREADABLE, str(error))
 
 
 def _first_lines(stream: io.BufferedIOBase) -> Iterator[bytes]:

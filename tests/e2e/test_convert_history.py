@@ -259,7 +259,7 @@ def test_files_of_another_kind_are_passed_over_and_told(tmp_path):
     shutil.copytree(CODEX, folder)
     (folder / "history.jsonl").write_text('{"session_id": "x", "text": "typed"}\n')
     result = run("convert", folder, "-o", tmp_path / "out.aitrace")
-    assert (result.exit_code, "codex: 2 trees in 3 files; 1 other files passed over" in result.stderr) == (
+    assert (result.exit_code, "codex: 2 trees in 3 files; other files passed over: 1" in result.stderr) == (
         0,
         True,
     )

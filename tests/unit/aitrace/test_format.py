@@ -1,3 +1,4 @@
+import orjson
 import pytest
 
 from aitrace.errors import InputError
@@ -14,6 +15,12 @@ from aitrace.formats.format import (
     sniffed_format,
     whole_number,
 )
+
+
+def test_a_place_may_have_a_name_that_is_no_text():
+    tally = Tally()
+    tally.remark("odd", "odd", "a\udcff.jsonl:1")
+    assert orjson.dumps(tally.remarks[0].first_place) == b'"a\\\\udcff.jsonl:1"'
 
 
 def test_a_format_is_told_by_its_keys():

@@ -466,3 +466,18 @@ def test_lines_without_an_id_are_read_as_well():
     log.user(200, "more", parentUuid="x")
     log.answer(300, said("b"), key="m2")
     assert [texts(call) for call in read(log)] == [["hi"], ["hi", "a", "more"]]
+
+
+def test_ids_of_tool_calls_and_the_one_that_started_a_sub_agent_are_told():
+    log = Log()
+    log.user(0, "hi")
+    log.answer(100, tool("t1"), tool("t2"))
+    main, child = read(log, Transcript(agent_id="a", rows=log_of_task().rows, tool_use_id="t1"))
+    assert (main.tool_ids, main.spawned_by, child.spawned_by) == (("t1", "t2"), None, "t1")
+
+
+def log_of_task():
+    log = Log()
+    log.user(150, "task")
+    log.answer(200, said("a"), key="m9")
+    return log

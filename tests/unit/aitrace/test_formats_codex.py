@@ -415,3 +415,15 @@ def test_a_clock_that_is_set_back_does_not_put_the_calls_in_another_order():
     reading = HistoryReading()
     assert [(c.request_ns - T0) // MS for c in read(log, reading=reading)] == [20_000, 21_000]
     assert noted(reading) == {"clock_set_back": 1}
+
+
+def test_ids_of_tool_calls_are_told_where_there_are_any():
+    log = Log()
+    log.tool(20, "c")
+    log.add("response_item", 30, type="web_search_call")
+    log.record(40)
+    (call,) = read(log)
+    assert (call.tool_ids, [tool.name for tool in call.tool_calls]) == (
+        ("c", None),
+        ["exec", "web_search_call"],
+    )

@@ -317,3 +317,17 @@ def test_a_summary_that_failed_replaces_nothing():
     failed = answer("a1", 10, text("sho", 20, 30), summary=True, error={"name": "APIError"})
     calls = read(conversation(user("u1", text("hi")), failed, answer("a2", 50, text("b", 60, 70), finish())))
     assert (texts(calls[1]), calls[1].identity.is_window_start) == (["hi"], False)
+
+
+def test_ids_of_tool_calls_and_the_first_that_named_a_sub_agent_are_told():
+    tasks = [tool(key, 30, 500, "task", metadata={"sessionId": "child"}) for key in ("c", "d")]
+    main, child = read(
+        conversation(user("u1", text("hi")), answer("a1", 10, *tasks, finish("tool-calls"))),
+        conversation(answer("b1", 50, text("x", 60, 70), finish()), key="child", parent="s"),
+    )
+    assert (main.tool_ids, main.spawned_by, child.spawned_by) == (("c", "d"), None, "c")
+
+
+def test_messages_without_an_id_are_no_copies_of_each_other():
+    messages = [answer(None, ms, text("a", ms + 10, ms + 20), finish()) for ms in (0, 50)]
+    assert len(read(conversation(*messages))) == 2

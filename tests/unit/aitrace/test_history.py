@@ -219,3 +219,31 @@ def test_that_there_is_no_call_comes_with_what_was_passed_over():
     tally.remark("damaged_line", "a line is cut", "a:7")
     with pytest.raises(InputError, match=r"holds no call; a line is cut \(first: a:7\)"):
         HistorySurvey("codex").header(producer="aitrace 0", attribution=None, remarks=tally.remarks)
+
+
+def test_a_sub_agent_is_started_by_the_call_whose_tool_call_the_source_names():
+    def spawning(start, tool_id, *history):
+        answer = {"tool_calls": (ToolCall(name="Agent", end_ns=T0 + start),), "tool_ids": (tool_id,)}
+        return call(start, start + S, [part("hi"), *history], **answer)
+
+    def child(start, key, tool_id):
+        one = Identity(harness="claude-code", session=key, parent="s", root="s", call_class="subagent")
+        return call(start, start + S, [part("task")], identity=one, spawned_by=tool_id)
+
+    said = [part("{}", "assistant", "tool_use", "t1"), part("on its way", "tool", "tool_result", "t1")]
+    calls = [
+        spawning(0, "t1"),
+        spawning(2 * S, "t2", *said),
+        child(4 * S, "a", "t1"),
+        child(6 * S, "b", "t2"),
+    ]
+    found = {c.id: c for c in calls_of(converted(calls)[0])}
+    assert [[(w.relation, w.call) for w in found[number].after] for number in (2, 3)] == [
+        [("spawn", 0)],
+        [("spawn", 1)],
+    ]
+
+
+def test_a_call_that_is_moved_may_have_no_tool_calls_told():
+    calls = [call(50 * S, 60 * S), call(10 * S, 20 * S, tool_calls=None)]
+    assert [c.tool_calls for c in without_steps_back(calls, Tally())][1] is None
