@@ -5,7 +5,9 @@ read. A body that cannot be decoded ends early and says why; nothing is raised.
 """
 
 import zlib
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
 
 import brotli  # type: ignore[import-untyped] # ships no types
 import zstandard
@@ -132,40 +134,48 @@ def codings(encoding: str | None) -> list[str]:
 def _member(name: str) -> _Member | None:
     match name:
         case "gzip" | "x-gzip":
-            return _ZlibMembers(_GZIP)
+            return _zlib_members(_GZIP)
         case "deflate":
             return _DeflateMember()
         case "br":
             return _BrotliMember()
         case "zstd":
-            return _ZstdMembers()
+            return _zstd_members()
         case _:
             return None
 
 
 _GZIP = zlib.MAX_WBITS | 16
 _RAW_DEFLATE = -zlib.MAX_WBITS
+_ZLIB_SLICE_BYTES = 1 << 14  # deflate expands by at most 1032, so a slice gives at most 17 MB
+_ZSTD_SLICE_BYTES = 512  # a block of 4 bytes gives at most 128 KiB, so a slice gives at most 16 MiB
 
 
-class _ZlibMembers:
-    """What zlib reads: gzip, whose members may follow each other, or deflate with or without zlib's wrapping."""
+class _Members:
+    """Compressed streams of one kind, one after the other, as gzip and zstd allow.
 
-    slice_bytes = 1 << 14  # deflate expands by at most 1032, so a slice gives at most 17 MB
+    Args:
+        new_stream: Begins one.
+        error: What it raises if it is damaged.
+        slice_bytes: As of `_Member`.
+    """
 
-    def __init__(self, window_bits: int) -> None:
-        self._window_bits = window_bits
-        self._stream = zlib.decompressobj(window_bits)
+    def __init__(self, new_stream: Callable[[], Any], error: type[Exception], slice_bytes: int) -> None:
+        self.slice_bytes = slice_bytes
+        self._new_stream = new_stream
+        self._error = error
+        self._stream = new_stream()
         self._is_empty = True
 
     def feed(self, data: bytes) -> bytes:
         pieces = []
         while data:
             if self._stream.eof:
-                self._stream = zlib.decompressobj(self._window_bits)
+                self._stream = self._new_stream()
             self._is_empty = False
             try:
                 pieces.append(self._stream.decompress(data))
-            except zlib.error as error:
+            except self._error as error:
                 raise ContentCodingError(f"damaged: {error}") from error
             data = self._stream.unused_data
         return b"".join(pieces)
@@ -176,14 +186,24 @@ class _ZlibMembers:
             raise ContentCodingError("ends in the middle")
 
 
+def _zlib_members(window_bits: int) -> _Members:
+    """What zlib reads: gzip, whose members may follow each other, or deflate with or without zlib's wrapping."""
+    return _Members(partial(zlib.decompressobj, window_bits), zlib.error, _ZLIB_SLICE_BYTES)
+
+
+def _zstd_members() -> _Members:
+    """Zstandard frames."""
+    return _Members(zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError, _ZSTD_SLICE_BYTES)
+
+
 class _DeflateMember:
     """Deflate as the standard has it, in zlib's wrapping, or raw, as some servers send it; the first bytes tell."""
 
-    slice_bytes = _ZlibMembers.slice_bytes
+    slice_bytes = _ZLIB_SLICE_BYTES
 
     def __init__(self) -> None:
         self._start = b""
-        self._stream: _ZlibMembers | None = None
+        self._stream: _Members | None = None
 
     def feed(self, data: bytes) -> bytes:
         if self._stream is None:
@@ -192,7 +212,7 @@ class _DeflateMember:
                 return b""
             data = self._start
             is_wrapped = data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
-            self._stream = _ZlibMembers(zlib.MAX_WBITS if is_wrapped else _RAW_DEFLATE)
+            self._stream = _zlib_members(zlib.MAX_WBITS if is_wrapped else _RAW_DEFLATE)
         return self._stream.feed(data)
 
     def finish(self) -> None:
@@ -221,32 +241,4 @@ class _BrotliMember:
 
     def finish(self) -> None:
         if not self._is_empty and not self._stream.is_finished():
-            raise ContentCodingError("ends in the middle")
-
-
-class _ZstdMembers:
-    """Zstandard frames, one after the other."""
-
-    slice_bytes = 512  # a block of 4 bytes gives at most 128 KiB, so a slice gives at most 16 MiB
-
-    def __init__(self) -> None:
-        self._context = zstandard.ZstdDecompressor()
-        self._stream = self._context.decompressobj()
-        self._is_empty = True
-
-    def feed(self, data: bytes) -> bytes:
-        pieces = []
-        while data:
-            if self._stream.eof:
-                self._stream = self._context.decompressobj()
-            self._is_empty = False
-            try:
-                pieces.append(self._stream.decompress(data))
-            except zstandard.ZstdError as error:
-                raise ContentCodingError(f"damaged: {error}") from error
-            data = self._stream.unused_data
-        return b"".join(pieces)
-
-    def finish(self) -> None:
-        if not self._stream.eof and not self._is_empty:
             raise ContentCodingError("ends in the middle")
