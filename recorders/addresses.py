@@ -35,8 +35,7 @@ class Upstream:
     @property
     def origin(self) -> str:
         """URL without the path."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{place_text(self.host, self.port)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +53,11 @@ class UserProxy:
     variable: str
     """Variable that names it."""
 
+    @property
+    def origin(self) -> str:
+        """URL without credentials."""
+        return f"{self.scheme}://{place_text(self.host, self.port)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectTo:
@@ -67,6 +71,11 @@ class ConnectTo:
     """Host that is connected to."""
     to_port: int
     """Port that is connected to."""
+
+
+def place_text(host: str, port: int) -> str:
+    """`HOST:PORT`, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def upstream_from_text(text: str) -> Upstream:

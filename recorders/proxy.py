@@ -24,7 +24,6 @@ from mitmproxy.connection import Server
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.master import Master
 from mitmproxy.options import Options
-from mitmproxy.proxy import server as proxy_server
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
@@ -33,10 +32,9 @@ from aitrace.errors import UsageError
 from aitrace.units import NS_PER_MS, NS_PER_S
 from recorders.addresses import ConnectTo, Upstream, UserProxy
 from recorders.no_proxy import is_covered, is_loopback
+from recorders.plain import prepare_proxy
 
 HOST = "127.0.0.1"
-# An agent may leave a WebSocket silent for as long as its user thinks; mitmproxy closes it after 10 minutes.
-_SILENCE_S = 24 * 3600
 _LEAVING_LIMIT_NS = NS_PER_S
 _LEAVING_POLL_NS = 10 * NS_PER_MS
 
@@ -150,14 +148,9 @@ class _Master(Master):
             "listen_host": HOST,
             "listen_port": options.port,
             "mode": [_mode(options)],
-            # Else a refused endpoint fails before the request is read, and the call is never seen.
-            "connection_strategy": "lazy",
             "ssl_verify_upstream_trusted_ca": str(options.upstream_ca),
         }
-        if "tcp_timeout" in self.options:
-            values["tcp_timeout"] = _SILENCE_S
-        else:
-            vars(proxy_server)["TCP_TIMEOUT"] = _SILENCE_S  # before 12.2.1 it is no option
+        prepare_proxy(self.options)
         try:
             self.options.update(**values)
         except (OptionsError, ValueError) as error:
@@ -215,13 +208,8 @@ def _mode(options: ProxyOptions) -> str:
     if options.upstream is not None:
         return f"reverse:{options.upstream.origin}"
     if options.user_proxy is not None:
-        return f"upstream:{_address(options.user_proxy)}"
+        return f"upstream:{options.user_proxy.origin}"
     return "regular"
-
-
-def _address(proxy: UserProxy) -> str:
-    host = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
-    return f"{proxy.scheme}://{host}:{proxy.port}"
 
 
 class Passage:

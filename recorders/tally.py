@@ -5,6 +5,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+from recorders.addresses import place_text
+
 UPSTREAM_CA = "--upstream-ca FILE"
 """What names an authority that is not trusted yet."""
 
@@ -59,8 +61,7 @@ def reason_from_status(status: int, path: str) -> str | None:
 
 def reason_from_error(text: str, host: str, port: int) -> str:
     """Why a request has no whole answer, from what the proxy says of it."""
-    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return f"{place}: {_said(text)}"
+    return f"{place_text(host, port)}: {_said(text)}"
 
 
 def _said(text: str) -> str:

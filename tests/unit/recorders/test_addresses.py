@@ -6,6 +6,7 @@ from recorders.addresses import (
     Upstream,
     UserProxy,
     connect_to_from_text,
+    place_text,
     proxy_from_environment,
     upstream_from_text,
 )
@@ -92,3 +93,8 @@ def test_a_proxy_that_cannot_be_used_is_refused_without_its_credentials(text):
 def test_credentials_are_not_shown():
     proxy = UserProxy(scheme="http", host="p", port=1, credentials="me:secret", variable="HTTPS_PROXY")
     assert "secret" not in repr(proxy)
+
+
+def test_a_place_has_an_ipv6_address_in_brackets():
+    assert place_text("host", 80) == "host:80"
+    assert place_text("::1", 80) == "[::1]:80"
