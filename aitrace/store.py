@@ -70,6 +70,11 @@ class DamagedTraceError(InputError):
         """The first line that cannot be read, from 1."""
 
 
+def partial_path(path: Path) -> Path:
+    """What a trace is called until it may have its own name."""
+    return path.with_name(f"{path.name}.partial")
+
+
 class TraceWriter:
     """Writes a trace; use as a context manager.
 
@@ -85,7 +90,9 @@ class TraceWriter:
     def __init__(self, path: str | Path, *, keep_partial: bool = False) -> None:
         self._path = Path(path)
         self._keep_partial = keep_partial
-        self._temporary = self._path.with_name(self._path.name + (".partial" if keep_partial else ".tmp"))
+        self._temporary = (
+            partial_path(self._path) if keep_partial else self._path.with_name(f"{self._path.name}.tmp")
+        )
         self._descriptor: int | None = None
         self._written_bytes = 0
         self._pending: list[bytes] = []

@@ -16,7 +16,7 @@ from aitrace.errors import UsageError
 from aitrace.schema import CaptureMode
 from recorders.client_config import ClientConfig, object_from_jsonc
 from recorders.merge import merged
-from recorders.no_proxy import entries_for_client, entries_from_text
+from recorders.no_proxy import entries_for_client, entries_from_environment
 
 ClientName = Literal["claude", "codex", "opencode", "generic"]
 CLIENTS: tuple[ClientName, ...] = ("claude", "codex", "opencode", "generic")
@@ -195,7 +195,7 @@ def endpoint_hosts(environ: Mapping[str, str], config: ClientConfig) -> list[str
 def _forward(
     client: ClientName, road: Road, command: Sequence[str], environ: Mapping[str, str], config: ClientConfig
 ) -> Setup:
-    users = entries_from_text(environ.get("NO_PROXY") or environ.get("no_proxy"))
+    users = entries_from_environment(environ)
     entries, left_out = entries_for_client(users, endpoint_hosts(environ, config))
     values: dict[Value, str] = {
         "proxy": road.url,
@@ -236,7 +236,7 @@ def _reverse(
         "1": "1",
     }
     environment = _environment(REVERSE[client], values, environ)
-    users = entries_from_text(environ.get("NO_PROXY") or environ.get("no_proxy"))
+    users = entries_from_environment(environ)
     if _proxy_is_set(environ):
         # A proxy of the user's must not be asked for the recorder.
         entries = ",".join(dict.fromkeys([*users, "127.0.0.1"]))

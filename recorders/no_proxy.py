@@ -5,7 +5,7 @@ address, a network (`10.0.0.0/8`), any of them with a port, or `*` for everythin
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """What is kept away from the recorder unless the endpoint itself is there: a tool that waits for a server on this
@@ -15,6 +15,11 @@ machine has to see its connections refused, not an error page of a proxy."""
 def entries_from_text(text: str | None) -> tuple[str, ...]:
     """The entries of a `NO_PROXY` variable; none if it is not set."""
     return tuple(entry for entry in (text or "").replace(",", " ").split() if entry)
+
+
+def entries_from_environment(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The entries that the user's environment has."""
+    return entries_from_text(environ.get("NO_PROXY") or environ.get("no_proxy"))
 
 
 def is_covered(host: str, entries: Iterable[str]) -> bool:

@@ -95,23 +95,23 @@ class WriterReport:
 
     path: str
     """The trace; `FILE.partial` if it could not be finished or holds something that looks like text."""
-    calls: int
+    calls: int = 0
     """Calls written."""
-    sessions: int
+    sessions: int = 0
     """Sessions written."""
-    trees: int
+    trees: int = 0
     """Root sessions written."""
-    dropped_calls: int
+    dropped_calls: int = 0
     """Calls seen but not written."""
-    unrecorded_calls: int
+    unrecorded_calls: int = 0
     """Calls written without their end."""
-    trace_bytes: int
+    trace_bytes: int = 0
     """Size of the file."""
-    traffic_bytes: int
+    traffic_bytes: int = 0
     """Bodies of requests and responses, as on the wire."""
-    leaks: tuple[str, ...]
+    leaks: tuple[str, ...] = ()
     """What the scan found, one sentence each, the found text masked; empty if nothing, or not in `hash` mode."""
-    error: str | None
+    error: str | None = None
     """Why the trace is not whole, in one sentence; None if it is."""
     unreadable_calls: int = 0
     """Those of `dropped_calls` whose request is not of its protocol."""

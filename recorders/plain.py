@@ -12,6 +12,7 @@ from mitmproxy.options import Options
 from mitmproxy.proxy import server
 
 from aitrace.schema import CaptureMode, Privacy
+from aitrace.store import partial_path
 from recorders.ending import Session, ending
 from recorders.notes import WriterReport
 from recorders.options import RecordOptions
@@ -57,7 +58,7 @@ def options_from(options: Options) -> RecordOptions:
     path = Path(options.aitrace_out).expanduser()
     if str(path) == "-":
         raise OptionsError("aitrace_out: a recording cannot be written to standard output, name a file")
-    for there in (path, path.with_name(f"{path.name}.partial")):
+    for there in (path, partial_path(path)):
         if there.exists():
             raise OptionsError(f"aitrace_out: {str(there)!r} exists, name a file that does not")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):

@@ -22,6 +22,7 @@ from typing import IO
 
 import orjson
 
+from aitrace.store import partial_path
 from recorders.notes import Answered, Asked, Chunk, Connected, Ended, Message, Note, Stopped, WriterReport
 from recorders.options import RecordOptions
 
@@ -219,7 +220,7 @@ class Tap:
 
     def _own_report(self) -> WriterReport:
         """What can be said of a recording whose writer says nothing: none of it is in a finished trace."""
-        partial = Path(f"{self.options.path}.partial")
+        partial = partial_path(Path(self.options.path))
         size = partial.stat().st_size if partial.exists() else 0
         if not size:
             partial.unlink(missing_ok=True)  # it would only be in the way of the next try
@@ -227,14 +228,8 @@ class Tap:
         kept = f"; {partial} holds what it had written" if size else "; nothing was written"
         return WriterReport(
             path=str(partial),
-            calls=0,
-            sessions=0,
-            trees=0,
             dropped_calls=self._asked + self._dropped,
-            unrecorded_calls=0,
             trace_bytes=size,
-            traffic_bytes=0,
-            leaks=(),
             error=f"{self._failure or 'the writer was not started'}{last}{kept}",
         )
 

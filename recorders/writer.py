@@ -277,21 +277,6 @@ def _written(partial: Path) -> tuple[int, int, int]:
     return calls, sessions, trees
 
 
-def _failed(options: RecordOptions, error: str) -> WriterReport:
-    return WriterReport(
-        path=options.path,
-        calls=0,
-        sessions=0,
-        trees=0,
-        dropped_calls=0,
-        unrecorded_calls=0,
-        trace_bytes=0,
-        traffic_bytes=0,
-        leaks=(),
-        error=error,
-    )
-
-
 def main() -> int:
     """Run the writer of one recording; gives its exit code."""
     # Ctrl-C is meant for the client; what it has done until then is to be written.
@@ -304,7 +289,7 @@ def main() -> int:
         report = record(options, reader, SystemClock())
         code = EXIT_IN_DOUBT if report.leaks or report.error else EXIT_OK
     except AitraceError as error:
-        report, code = _failed(options, str(error)), error.exit_code
+        report, code = WriterReport(path=options.path, error=str(error)), error.exit_code
     # Nobody listens any longer if the proxy was killed.
     with suppress(OSError):
         sys.stdout.buffer.write(orjson.dumps(report) + b"\n")

@@ -18,13 +18,14 @@ import click
 from aitrace.clock import Clock, SystemClock
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, UsageError
 from aitrace.schema import Privacy
+from aitrace.store import partial_path
 from aitrace.units import NS_PER_S
 from recorders.addresses import Upstream, connect_to_from_text, proxy_from_environment, upstream_from_text
 from recorders.clients import CLIENTS, SEEN_WITH, ClientName, Road, Setup, client_from_command, setup
 from recorders.config_files import read_config
 from recorders.ending import Session, ending
 from recorders.launch import Signals, find_program
-from recorders.no_proxy import entries_from_text, is_covered
+from recorders.no_proxy import entries_from_environment, entries_from_text, is_covered
 from recorders.options import RecordOptions
 
 _BYTES_PER_MB = 1_000_000
@@ -184,7 +185,6 @@ async def _record(order: _Order, environ: Mapping[str, str], clock: Clock) -> in
     folder = order.ca_dir or ca_folder(environ)
     authority = prepare_authority(folder)
     user_proxy = proxy_from_environment(environ)
-    no_proxy = environ.get("NO_PROXY") or environ.get("no_proxy")
     recorder = RecorderAddon(order.options)
     with (
         trust_files(authority, environ, order.upstream_ca) as files,
@@ -194,7 +194,7 @@ async def _record(order: _Order, environ: Mapping[str, str], clock: Clock) -> in
             port=order.port,
             upstream=order.upstream,
             user_proxy=user_proxy,
-            no_proxy=entries_from_text(no_proxy),
+            no_proxy=entries_from_environment(environ),
             connect_to=tuple(connect_to_from_text(text) for text in order.connect_to),
             ca_folder=folder,
             upstream_ca=files.upstream,
@@ -334,7 +334,7 @@ def _free_name(clock: Clock) -> Path:
 
 def _files(path: Path) -> tuple[Path, Path]:
     """The trace, and what it is called until it is finished."""
-    return path, path.with_name(f"{path.name}.partial")
+    return path, partial_path(path)
 
 
 def _require_free(path: Path, *, force: bool) -> None:

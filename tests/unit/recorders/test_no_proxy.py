@@ -1,6 +1,12 @@
 import pytest
 
-from recorders.no_proxy import entries_for_client, entries_from_text, is_covered, is_loopback
+from recorders.no_proxy import (
+    entries_for_client,
+    entries_from_environment,
+    entries_from_text,
+    is_covered,
+    is_loopback,
+)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +89,9 @@ def test_an_endpoint_on_this_machine_takes_all_names_of_it_out(endpoint):
     kept, left_out = entries_for_client(["localhost", "127.0.0.0/8", "10.0.0.0/8"], [endpoint])
     assert kept == ("10.0.0.0/8",)
     assert left_out == ["localhost", "127.0.0.0/8"]
+
+
+def test_the_environments_list_is_read_under_either_name():
+    assert entries_from_environment({"no_proxy": "a,b"}) == ("a", "b")
+    assert entries_from_environment({"NO_PROXY": "c", "no_proxy": "a"}) == ("c",)
+    assert entries_from_environment({}) == ()
