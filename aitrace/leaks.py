@@ -306,3 +306,18 @@ def _values_by_key(line: bytes) -> dict[bytes, Counter[bytes]]:
     for key, value in _EXCUSED.findall(line):
         values.setdefault(key, Counter())[value] += 1
     return values
+
+
+def warning_lines(leaks: Sequence[str], kept: object, *, most: int) -> list[str]:
+    """What to say of a trace in which something was found.
+
+    Args:
+        leaks: What was found, one sentence each.
+        kept: Where the trace is; None if nowhere.
+        most: Sentences to show.
+    """
+    what = "the trace may hold text or a secret, so it was not written"
+    if kept is not None:
+        what = f"DO NOT SHARE {kept}: it may hold text or a secret, so it was not given its final name"
+    more = len(leaks) - most
+    return [what, *(f"  {leak}" for leak in leaks[:most]), *([f"  and {more} more"] if more > 0 else [])]

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from aitrace.leaks import warning_lines
 from aitrace.schema import CaptureMode
 from aitrace.units import size_from_count
 from recorders.clients import ClientName
@@ -138,12 +139,8 @@ def _lost_lines(report: WriterReport) -> list[str]:
 
 
 def _leak_lines(report: WriterReport) -> list[str]:
-    shown = [f"  {leak}" for leak in report.leaks[:_SHOWN_LEAKS]]
-    more = len(report.leaks) - len(shown)
     return [
-        f"DO NOT SHARE {report.path}: it may hold text or a secret, so it was not given its final name",
-        *shown,
-        *([f"  and {more} more"] if more > 0 else []),
+        *warning_lines(report.leaks, report.path, most=_SHOWN_LEAKS),
         f"next: aitrace check --no-text {shlex.quote(report.path)}; then delete the file or keep it to yourself",
         "what was found should not have been written: please report it as a bug of aitrace",
     ]

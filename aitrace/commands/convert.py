@@ -24,9 +24,10 @@ from aitrace.formats.source import UNREADABLE, SourceFile
 from aitrace.formats.weka import WekaConversation, conversation_from_json
 from aitrace.formats.weka_lines import WekaImporter, WekaSurvey
 from aitrace.leak_check import leaks_in_file
+from aitrace.leaks import warning_lines
 from aitrace.no_text import ATTRIBUTION_CHARS, is_attribution
 from aitrace.schema import Header, Line
-from aitrace.store import TraceWriter
+from aitrace.store import TraceWriter, partial_path
 from aitrace.units import ratio_text, size_from_count
 
 _SHOWN_LEAKS = 20
@@ -117,7 +118,8 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
     try:
         summary = _through_file(convert_to) if to_stdout else convert_to(output)
     except _LeakError as error:
-        click.echo(leak_text(error.leaks, None if to_stdout else error.kept), err=True)
+        kept = None if to_stdout else error.kept
+        click.echo("\n".join(warning_lines(error.leaks, kept, most=_SHOWN_LEAKS)), err=True)
         sys.exit(EXIT_IN_DOUBT)
     if as_json:
         click.echo(orjson.dumps({"version": 1, "output": str(output), **asdict(summary)}))
@@ -293,7 +295,7 @@ def _write(
 
 def _keep(written: Path, output: Path) -> Path | None:
     """Where the trace with a leak is kept; None if something else is there."""
-    kept = output.with_name(f"{output.name}.partial")
+    kept = partial_path(output)
     if kept.exists():
         return None
     written.chmod(0o600)
@@ -302,16 +304,6 @@ def _keep(written: Path, output: Path) -> Path | None:
 
 def _producer() -> str:
     return f"aitrace {version('aitrace')} convert"
-
-
-def leak_text(leaks: Sequence[str], kept: Path | None) -> str:
-    """What is said of a trace that holds something which must not be in it, for people."""
-    what = "the trace may hold text or a secret, so it was not written"
-    if kept is not None:
-        what = f"DO NOT SHARE {kept}: it may hold text or a secret, so it was not given its final name"
-    more = len(leaks) - _SHOWN_LEAKS
-    lines = [what, *(f"  {leak}" for leak in leaks[:_SHOWN_LEAKS])]
-    return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
 def summary_text(summary: Summary, output: str) -> str:

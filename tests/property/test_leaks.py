@@ -11,6 +11,7 @@ from aitrace.testing import make_trace, recorded_lines
 
 ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 ROWS = [orjson.loads(encode_line(line)) for line in recorded_lines(make_trace(1, 2))]
+ROOTS_HOME = "/root"
 NAMES = st.sampled_from(["ann", "j.doe", "x_y", "Zoë", "u1"])
 
 
@@ -37,7 +38,7 @@ SECRETS = st.one_of(
     NAMES.map("/Users/{}/work".format),
     NAMES.map("C:\\Users\\{}".format),
     NAMES.filter(str.isascii).map("~{}".format),
-    st.just("/root/.ssh"),
+    st.just(f"{ROOTS_HOME}/.ssh"),
     st.uuids().map(str),
     st.binary(min_size=33, max_size=80).map(bytes.hex).filter(lambda digits: len(set(digits)) > 4),
 )

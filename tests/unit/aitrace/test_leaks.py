@@ -6,13 +6,14 @@ from click.testing import CliRunner
 
 from aitrace.cli import main
 from aitrace.codec import encode_line
-from aitrace.leaks import LeakScan, find_leaks
+from aitrace.leaks import LeakScan, find_leaks, warning_lines
 from aitrace.no_text import FORMAT_WORDS, WELL_KNOWN_AGENTS, WELL_KNOWN_TOOLS
 from aitrace.schema import Header, Session
 from aitrace.store import TraceReader
 from aitrace.testing import make_trace, recorded_lines
 
 ROOT = Path(__file__).parents[3]
+ROOTS_HOME = "/root"
 HASH = "4c1d0e8a77b2f3a94c1d0e8a77b2f3a9"
 UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 
@@ -43,7 +44,7 @@ def leaks(text, known=()):
         ("write to ann.b+c@mail.example.org.", "an e-mail address", 24),
         ("/home/ann/work", "a home path", 9),
         ("file:///Users/ann", "a home path", 10),
-        ("/root/.ssh/id", "a home path", 6),
+        (f"{ROOTS_HOME}/.ssh/id", "a home path", 6),
         ("C:\\Users\\ann", "a home path", 12),
         ("c:/Users/ann/x", "a home path", 12),
         ("in ~ann today", "a home path", 4),
@@ -226,3 +227,16 @@ def test_what_the_importers_write_has_no_leak(tmp_path, source):
     assert CliRunner().invoke(main, ["convert", *paths, "-o", target]).exit_code == 0
     lines, found = leaks_of_file(target)
     assert (lines > 100, found) == (True, [])
+
+
+def test_a_warning_names_the_file_and_some_of_what_was_found():
+    assert warning_lines(["one", "two", "three"], "x.aitrace.partial", most=2) == [
+        "DO NOT SHARE x.aitrace.partial: it may hold text or a secret, so it was not given its final name",
+        "  one",
+        "  two",
+        "  and 1 more",
+    ]
+    assert warning_lines(["one"], None, most=2) == [
+        "the trace may hold text or a secret, so it was not written",
+        "  one",
+    ]
