@@ -331,7 +331,7 @@ class _RowCounter:
 
 def _typed_places(detector: Detector, parts: tuple[RequestPart, ...]) -> Iterator[int]:
     for place, part in enumerate(parts):
-        if part.role == "user" and part.type == "text" and not detector.is_synthetic(part):
+        if part.is_users_text and not detector.is_synthetic(part):
             yield place
 
 

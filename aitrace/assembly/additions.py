@@ -119,7 +119,7 @@ def _after_last_answer(parts: Sequence[RequestPart]) -> int:
 
 
 def _typed_places(parts: Sequence[RequestPart], typed: Collection[int] | None) -> Collection[int]:
-    texts = (place for place, part in enumerate(parts) if part.role == "user" and part.type == "text")
+    texts = (place for place, part in enumerate(parts) if part.is_users_text)
     if typed is None:
         return frozenset(texts)
     told = frozenset(typed)

@@ -237,7 +237,7 @@ class HistoryImporter:
         typed = self._typed.setdefault(id(call.history), _Typed())
         for place in range(typed.seen, call.length):
             part = call.history[place]
-            if part.role == "user" and part.type == "text" and not self._detector.is_synthetic(part):
+            if part.is_users_text and not self._detector.is_synthetic(part):
                 typed.places.append(place)
         typed.seen = max(typed.seen, call.length)
         return tuple(typed.places[: bisect_left(typed.places, call.length)])

@@ -35,6 +35,11 @@ class RequestPart:
     tool_name: str | None = None
     """Name of the tool; None for other types, and for results, which carry none."""
 
+    @property
+    def is_users_text(self) -> bool:
+        """Whether it is a text in the user's role, which a person may have typed."""
+        return self.role == "user" and self.type == "text"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

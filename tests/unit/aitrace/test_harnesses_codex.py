@@ -12,6 +12,8 @@ from aitrace.protocols.protocol import RequestPart
 
 USER_AGENT = "codex_exec/0.171.0 (Debian 12.0.0; x86_64) xterm-256color (codex_exec; 0.171.0)"
 ROOT = "01a2293f-5aa1-7622-8109-ec4d2c421ea8"
+ROOT_AGENT = "/root"
+"""Codex's name of its main agent."""
 CHILD = "01a2293f-6c68-7a32-86e0-330250488ada"
 UA = {"user-agent": USER_AGENT}
 USER_ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "do the job"}]}
@@ -293,7 +295,7 @@ def test_the_wall_time_of_a_result_is_the_tools_duration():
     "text",
     [
         "",
-        '{"task_name":"/root/child"}',
+        f'{{"task_name":"{ROOT_AGENT}/child"}}',
         "Chunk ID: 7\nOutput:\nWall time: 9.9 seconds\n",
         "x" * 400 + "\nWall time: 1.0 seconds",
         "Wall time: fast seconds",
