@@ -4,13 +4,10 @@ Times are held to 500 ms, gaps in the median to 100 ms: the endpoint and the rec
 processes of one machine, which may be busy.
 """
 
-import asyncio
 import os
 import re
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -41,7 +38,7 @@ from aitrace.schema import Dependency, Trace
 from aitrace.store import read_trace, write_trace
 from aitrace.units import NS_PER_MS, NS_PER_S
 from replayer.engine.options import EngineOptions
-from replayer.engine.server import RunningEngine, serve
+from replayer.engine.testing import engine_on_thread
 
 AT_ONCE = 4
 """Clients running at one time."""
@@ -57,6 +54,7 @@ TRANSPORTS = {
     ("codex-ws", "forward"): "websocket",
     ("codex-ws", "reverse"): "websocket",
 }
+QUICK = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=None)
 TELLS_TOOL_TIMES = ("claude", "codex", "codex-ws")
 
 
@@ -352,37 +350,10 @@ def test_a_planted_secret_is_found(recording, tmp_path):
     assert command("check", str(path), "--no-text").exit_code == 3
 
 
-@contextmanager
-def engine() -> Iterator[RunningEngine]:
-    """The built-in engine on a thread of its own."""
-    started = threading.Event()
-    engines: list[RunningEngine] = []
-    loop = asyncio.new_event_loop()
-    ended = asyncio.Event()
-
-    async def serve_until_ended() -> None:
-        async with serve(
-            EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=None)
-        ) as running:
-            engines.append(running)
-            started.set()
-            await ended.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve_until_ended(),))
-    thread.start()
-    assert started.wait(10)
-    try:
-        yield engines[0]
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join()
-        loop.close()
-
-
 @runs_of("session", modes=("forward",))
 def test_a_replay_plays_the_same_tree(recording, tmp_path):
     trace = recording.trace
-    with engine() as running:
+    with engine_on_thread(QUICK) as running:
         words = ("--url", running.url, "--protocol", trace.calls[-1].protocol, "-o", str(tmp_path / "run"))
         done = command("replay", str(recording.run.setting.trace), *words, "--no-live")
     # 1: late on a busy machine; what was played is the same.

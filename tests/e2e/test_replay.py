@@ -1,6 +1,5 @@
 """`aitrace replay` against the built-in engine: what the run says is compared with what the engine logged."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -8,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,35 +24,15 @@ from aitrace.store import write_trace
 from aitrace.testing import TraceBuilder, make_trace
 from replayer.calibrate import LARGE_WORDS, SMALL_WORDS
 from replayer.engine.options import EngineOptions
-from replayer.engine.server import RunningEngine, serve
+from replayer.engine.server import RunningEngine
+from replayer.engine.testing import engine_on_thread
 
 QUICK = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=2000.0, step_ns=0)
 PROBES = 2
 
 
-@contextmanager
-def engine(options: EngineOptions = QUICK) -> Iterator[RunningEngine]:
-    """An engine on its own thread, so that the command under test has the main one."""
-    started = threading.Event()
-    engines: list[RunningEngine] = []
-    loop = asyncio.new_event_loop()
-    ended = asyncio.Event()
-
-    async def run() -> None:
-        async with serve(options) as running:
-            engines.append(running)
-            started.set()
-            await ended.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
-    thread.start()
-    assert started.wait(10)
-    try:
-        yield engines[0]
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join()
-        loop.close()
+def engine(options: EngineOptions = QUICK) -> AbstractContextManager[RunningEngine]:
+    return engine_on_thread(options)
 
 
 def replay(trace: Trace, directory: Path, url: str, *options: str) -> Result:
