@@ -90,8 +90,8 @@ SUMMARIES = {
 )
 @click.version_option(package_name="aitrace")
 def main() -> None:
-    """Replay recorded coding-agent sessions against LLM endpoints and see what it does to time to first token,
-    prefix cache and admission.
+    """Record sessions of coding agents, replay them against LLM endpoints, and see what that does to time to first
+    token, prefix cache and admission.
 
     \b
     Example:
