@@ -15,6 +15,8 @@ from aitrace.units import NS_PER_MS
 
 _STEP_NS = NS_PER_MS
 """Clients tell whole ms."""
+_MAX_ORDERED = 12
+"""Calls of one tool in an answer whose orders are tried; what it costs doubles with each more."""
 
 
 def timed_by_id(
@@ -53,20 +55,44 @@ def timed_by_name(
 
 
 def _shared_out(durations_ns: Sequence[int], starts: Sequence[int | None], by_ns: int) -> list[int]:
-    """The times in the order of the starts; as they come if the starts are not known or fit no order.
-
-    The last to end gets the latest start that it can have had: that leaves the others the most room.
-    """
+    """The times in the order of the starts; as they come if the starts are not known, too many, or fit no order."""
     known = [start for start in starts if start is not None]
-    given: dict[int, int] = {}
-    for duration_ns in reversed(durations_ns):
-        free = [place for place in range(len(known)) if place not in given]
-        place = next((p for p in reversed(free) if known[p] + duration_ns <= by_ns + _STEP_NS), None)
-        if place is None:
-            return list(durations_ns)
-        given[place] = duration_ns
-        by_ns = known[place] + duration_ns
+    if len(known) != len(durations_ns) or len(known) > _MAX_ORDERED:
+        return list(durations_ns)
+    places = _places(durations_ns, known, tuple(range(len(known))), by_ns, set())
+    if places is None:
+        return list(durations_ns)
+    given = dict(zip(places, durations_ns, strict=True))
     return [given[place] for place in range(len(known))]
+
+
+def _places(
+    durations_ns: Sequence[int],
+    starts: Sequence[int],
+    free: tuple[int, ...],
+    by_ns: int,
+    dead: set[tuple[tuple[int, ...], int]],
+) -> list[int] | None:
+    """Which of the free starts each of the first times belongs to, so that the last of them ends by `by_ns`.
+
+    The last to end gets the latest start that it can have had, if the others then find theirs.
+
+    Args:
+        dead: What was tried without success, to be tried once only; grows.
+    """
+    if not free:
+        return []
+    if (free, by_ns) in dead:
+        return None
+    for place in reversed(free):
+        end_ns = starts[place] + durations_ns[len(free) - 1]
+        if end_ns <= by_ns + _STEP_NS:
+            others = tuple(other for other in free if other != place)
+            before = _places(durations_ns, starts, others, end_ns, dead)
+            if before is not None:
+                return [*before, place]
+    dead.add((free, by_ns))
+    return None
 
 
 def _timed(tool: ToolCall, duration_ns: int | None) -> ToolCall:

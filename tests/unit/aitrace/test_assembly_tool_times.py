@@ -75,6 +75,14 @@ def test_a_time_below_zero_is_none():
     assert told(calls(1), bash(-1)) == [None]
 
 
+def test_a_late_call_may_have_ended_first():
+    assert told(calls(0, 1, 7), bash(0, 5, 7), 10) == [7, 5, 0]
+
+
+def test_times_of_too_many_calls_are_given_as_they_come():
+    assert told(calls(*[0] * 12, 50), bash(60, *[1] * 12), 70) == [60, *[1] * 12]
+
+
 def fits(starts, ended, by_ms):
     """Whether tools with these starts can have ended so, each when its predecessor had; by trying."""
     return any(
