@@ -36,6 +36,7 @@ class Exchange:
         self._is_chunked = request.version >= HttpVersion11
         self._held: list[TokensDue] = []
         self._begun = False
+        self._may_begin: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -44,6 +45,15 @@ class Exchange:
         if self._fault is not None:
             return "abort"
         return "length" if self._writer.plan.answer.finish == "length" else "stop"
+
+    def begin(self) -> None:
+        """Let the headers go."""
+        if not self._may_begin.done():
+            self._may_begin.set_result(True)
+
+    def refuse(self) -> None:
+        """There will be no answer: it was held for too long."""
+        self._may_begin.set_result(False)
 
     def prefill_started(self, at_ns: int, cached_tokens: int) -> None:
         self.record.prefill_ns = at_ns
@@ -60,7 +70,13 @@ class Exchange:
             self._ended.set_result(None)
 
     async def answer(self) -> web.StreamResponse:
-        """Send the answer as its tokens come due."""
+        """Send the answer as its tokens come due.
+
+        Raises:
+            HeldTooLongError: It was held for as long as it may be, and nothing was sent.
+        """
+        if not await self._may_begin:
+            raise HeldTooLongError
         if self.record.streamed:
             return await self._answer_streamed()
         return await self._answer_whole()
@@ -133,6 +149,10 @@ class Exchange:
         if not data or self._transport is None or self._transport.is_closing():
             return
         self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+
+
+class HeldTooLongError(Exception):
+    """A request that found no room in the time for which it could be held."""
 
 
 class EngineFaultError(Exception):

@@ -20,6 +20,8 @@ from aitrace.units import NS_PER_MS, NS_PER_S
 
 FaultKind = Literal["cut", "stall", "refuse", "error", "slow-headers"]
 RefusalStatus = Literal[429, 503, 529]
+HeaderTime = Literal["early", "late"]
+HEADER_TIMES: tuple[HeaderTime, ...] = ("early", "late")
 REFUSAL_STATUSES: tuple[RefusalStatus, ...] = (429, 503, 529)
 FAULT_FORMS = (
     "cut=TOKENS, stall=TOKENS:SECONDS, refuse=STATUS[:SECONDS], error=TOKENS or slow-headers=SECONDS"
@@ -87,6 +89,13 @@ class EngineOptions:
     """Status for a request that finds the queue full."""
     retry_after_s: float | None = None
     """`Retry-After` of such an answer; None = no such header."""
+    hold_s: float | None = None
+    """Longest wait outside a full queue, without headers, before a request is refused; inf = until there is room,
+    None = refused at once."""
+    headers: HeaderTime = "early"
+    """Whether the headers of a stream come when a request is taken in, or when it gets a place in the batch."""
+    protect_returning: bool = False
+    """Whether requests of a session that has had a token before are taken in however full the queue is."""
     step_ns: int = 5 * NS_PER_MS
     """Tokens of one request due within the same step are sent as one event; 0 = each token when it is due."""
     answer_tokens: tuple[int, int] = (20, 200)
@@ -125,6 +134,14 @@ def check_options(options: EngineOptions) -> None:
         raise UsageError(f"--port is {options.port!r}, expected 0 to 65535")
     if options.retry_after_s is not None and not 0 <= options.retry_after_s < math.inf:
         raise UsageError(f"--retry-after is {options.retry_after_s!r}, expected a number of 0 or more")
+    if options.hold_s is not None and not options.hold_s >= 0:
+        raise UsageError(f"--hold is {options.hold_s!r}, expected 0 or more seconds, or `until-free`")
+    for name, is_given in (
+        ("--hold", options.hold_s is not None),
+        ("--protect-returning", options.protect_returning),
+    ):
+        if is_given and options.queue is None:
+            raise UsageError(f"{name} without --queue", hint="Say how many may wait: `--queue 16`.")
     if not 0 <= options.fault_ratio <= 1:
         raise UsageError(f"--fault-rate is {options.fault_ratio!r}, expected a number from 0 to 1")
     if options.fault is None and options.fault_ratio > 0:

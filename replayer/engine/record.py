@@ -35,6 +35,8 @@ class EngineRecord:
     """The request's head was received."""
     body_ns: int | None = None
     """The last byte of its body was received."""
+    held_ns: int | None = None
+    """The queue was full, and it was held outside it from here on; None if it was not held."""
     queued_ns: int | None = None
     """It was taken in, to wait or to run; None if it was refused or could not be read."""
     admitted_ns: int | None = None

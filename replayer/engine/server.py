@@ -22,11 +22,19 @@ from aitrace.schema import ProtocolName
 from aitrace.units import NS_PER_MS, NS_PER_S
 from replayer.engine.answers import Answer, plan_answer
 from replayer.engine.body import BodyError, decode_body, too_large
-from replayer.engine.exchange import FAULT_MESSAGE, EngineFaultError, Exchange
+from replayer.engine.exchange import FAULT_MESSAGE, EngineFaultError, Exchange, HeldTooLongError
 from replayer.engine.metrics import Counters, exposition
 from replayer.engine.options import EngineOptions, Fault, check_options, parse_fault, text_from_s
 from replayer.engine.record import SESSION_HEADERS, EngineOutcome, EngineRecord
-from replayer.engine.simulation import Admitted, PrefillStarted, Simulation, TokensDue, Work
+from replayer.engine.simulation import (
+    Admitted,
+    HoldEnded,
+    PrefillStarted,
+    Simulation,
+    TakenIn,
+    TokensDue,
+    Work,
+)
 from replayer.engine.tokens import Digest, continue_digest, digest_steps, render_prompt
 from replayer.engine.wire import ReplyPlan, ReplyWriter
 from replayer.engine.wire_anthropic import AnthropicWriter
@@ -60,6 +68,7 @@ class EngineServer:
         self._clock = clock
         self._on_record = on_record
         self._exchanges: dict[int, Exchange] = {}
+        self._served_sessions: set[str] = set()
         self._requests = 0
         self._fault_random = Random(options.seed)
         self._timer: asyncio.TimerHandle | None = None
@@ -145,22 +154,26 @@ class EngineServer:
     async def _run(self, protocol: WireProtocol, exchange: Exchange, work: Work) -> web.StreamResponse:
         record = exchange.record
         now_ns = self._clock.monotonic_ns()
-        match self.simulation.submit(work, now_ns):
+        is_protected = self.options.protect_returning and record.session in self._served_sessions
+        match self.simulation.submit(work, now_ns, is_protected=is_protected):
             case "too_long":
                 blocks = self.options.cache_blocks
                 size = self.options.block_size
                 text = f"prompt and answer need more than the {blocks} cache blocks of {size} tokens"
                 raise MalformedRequestError(text)
             case "queue_full":
-                self.counters.rejected["max_num_queued_reqs"] += 1
                 self._pump()
-                return _refusal(protocol, record, self.options.refuse, self.options.retry_after_s)
+                return self._no_room(protocol, record)
+            case "held":
+                record.held_ns = now_ns
             case None:
-                record.queued_ns = now_ns
+                self._take_in(exchange, now_ns)
         self._exchanges[work.id] = exchange
         try:
             self._pump()
             return await exchange.answer()
+        except HeldTooLongError:
+            return self._no_room(protocol, record)
         except EngineFaultError:
             return _error(protocol, record, 500, FAULT_MESSAGE, "fault")
         finally:
@@ -170,6 +183,15 @@ class EngineServer:
                     self.counters.finished["abort"] += 1
                 self.simulation.cancel(work.id, self._clock.monotonic_ns())
                 self._pump()
+
+    def _take_in(self, exchange: Exchange, at_ns: int) -> None:
+        exchange.record.queued_ns = at_ns
+        if self.options.headers == "early":
+            exchange.begin()
+
+    def _no_room(self, protocol: WireProtocol, record: EngineRecord) -> web.Response:
+        self.counters.rejected["max_num_queued_reqs"] += 1
+        return _refusal(protocol, record, self.options.refuse, self.options.retry_after_s)
 
     async def _digest(self, parsed: Request) -> Digest:
         steps = digest_steps(render_prompt(parsed.parts), self.options.block_size)
@@ -196,8 +218,14 @@ class EngineServer:
         for event in self.simulation.advance(self._clock.monotonic_ns()):
             exchange = self._exchanges[event.id]
             match event:
+                case TakenIn():
+                    self._take_in(exchange, event.at_ns)
+                case HoldEnded():
+                    del self._exchanges[event.id]
+                    exchange.refuse()
                 case Admitted():
                     exchange.record.admitted_ns = event.at_ns
+                    exchange.begin()
                 case PrefillStarted():
                     self.counters.query_tokens += exchange.record.prompt_tokens or 0
                     self.counters.hit_tokens += event.cached_tokens
@@ -208,6 +236,8 @@ class EngineServer:
 
     def _perform_tokens(self, exchange: Exchange, event: TokensDue) -> None:
         if event.first == 0:
+            if exchange.record.session is not None:
+                self._served_sessions.add(exchange.record.session)
             self.counters.prompt_tokens += exchange.record.prompt_tokens or 0
         self.counters.generation_tokens += event.end - event.first
         if event.is_last:

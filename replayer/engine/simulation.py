@@ -4,6 +4,8 @@ A request waits until one of `batch` places and enough cache blocks are free, in
 the prefill unit, which computes one prompt after another at `prefill_tokens_per_s`, without the blocks that are
 cached when its turn comes. The end of prefill is its first token; token i follows i / `decode_tokens_per_s` later.
 Prefill does not slow decoding. Blocks for prompt and answer are reserved on admission, so nothing is preempted.
+
+A request that finds the queue full is refused, or held outside it, in order of arrival, for as long as `hold_s` says.
 """
 
 import heapq
@@ -18,7 +20,7 @@ from replayer.engine.options import EngineOptions
 from replayer.engine.prefix_cache import Lease, PrefixCache
 
 Refusal = Literal["queue_full", "too_long"]
-Stage = Literal["waiting", "prefill", "decode", "ended"]
+Stage = Literal["held", "waiting", "prefill", "decode", "ended"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,20 @@ class Work:
     """Tokens after which all further ones are late by `stall_ns`; None = no stall."""
     stall_ns: int = 0
     """How late they are, ns."""
+
+
+class TakenIn(NamedTuple):
+    """A request that was held has a place in the queue."""
+
+    id: int
+    at_ns: int
+
+
+class HoldEnded(NamedTuple):
+    """A request was held for as long as it may be; it is forgotten."""
+
+    id: int
+    at_ns: int
 
 
 class Admitted(NamedTuple):
@@ -63,18 +79,19 @@ class TokensDue(NamedTuple):
     is_last: bool
 
 
-Event = Admitted | PrefillStarted | TokensDue
+Event = TakenIn | HoldEnded | Admitted | PrefillStarted | TokensDue
 
 
 class _Sequence:
     """A request inside the engine. Its times mean something from the stage on that sets them."""
 
-    __slots__ = ("admitted_ns", "first_ns", "lease", "sent", "stage", "work")
+    __slots__ = ("admitted_ns", "first_ns", "held_until_ns", "lease", "sent", "stage", "work")
 
     def __init__(self, work: Work) -> None:
         self.work = work
         self.lease = Lease([], 0)
         self.stage: Stage = "waiting"
+        self.held_until_ns: int | None = None
         self.admitted_ns = 0
         self.first_ns = 0
         self.sent = 0
@@ -89,6 +106,7 @@ class Simulation:
         self._decode_ns = _ns_per_token(options.decode_tokens_per_s)
         self._cache = PrefixCache(options.cache_blocks)
         self._sequences: dict[int, _Sequence] = {}
+        self._held: deque[_Sequence] = deque()
         self._waiting: deque[_Sequence] = deque()
         self._running = 0
         self._to_prefill: deque[_Sequence] = deque()
@@ -104,37 +122,83 @@ class Simulation:
 
     @property
     def waiting(self) -> int:
-        """Requests without a place in the batch."""
-        return len(self._waiting)
+        """Requests without a place in the batch, held ones included."""
+        return len(self._waiting) + len(self._held)
 
     @property
     def cache(self) -> PrefixCache:
         """The cache, to be read only."""
         return self._cache
 
-    def submit(self, work: Work, now_ns: int) -> Refusal | None:
-        """Take in a request, or say why not. What it starts is told by the next `advance`."""
+    def submit(
+        self, work: Work, now_ns: int, *, is_protected: bool = False
+    ) -> Refusal | Literal["held"] | None:
+        """Take in a request, hold it, or say why not. What it starts is told by the next `advance`.
+
+        Args:
+            is_protected: Take it in however full the queue is.
+        """
         if not self._cache.fits(self._total_blocks(work)):
             return "too_long"
         self._run(now_ns)
         sequence = _Sequence(work)
-        self._waiting.append(sequence)
-        self._admit(now_ns)
-        limit = self._options.queue
-        if sequence.stage == "waiting" and limit is not None and len(self._waiting) > limit:
-            self._waiting.pop()
-            return "queue_full"
+        # Who comes later does not overtake those that are held.
+        if (self._held and not is_protected) or not self._enqueue(
+            sequence, now_ns, is_protected=is_protected
+        ):
+            if self._options.hold_s is None:
+                return "queue_full"
+            self._hold(sequence, now_ns)
+            return "held"
         self._sequences[work.id] = sequence
         return None
+
+    def _enqueue(self, sequence: _Sequence, now_ns: int, *, is_protected: bool = False) -> bool:
+        """Put a request into the queue, and into the batch if there is a place; False if the queue has no room."""
+        self._waiting.append(sequence)
+        self._admit_waiting(now_ns)
+        limit = self._options.queue
+        is_over = sequence.stage == "waiting" and limit is not None and len(self._waiting) > limit
+        if is_over and not is_protected:
+            self._waiting.pop()
+            return False
+        return True
+
+    def _hold(self, sequence: _Sequence, now_ns: int) -> None:
+        hold_s = self._options.hold_s
+        sequence.stage = "held"
+        if hold_s is not None and math.isfinite(hold_s):
+            sequence.held_until_ns = now_ns + round(hold_s * NS_PER_S)
+        self._held.append(sequence)
+        self._sequences[sequence.work.id] = sequence
+
+    def _release_held(self, now_ns: int) -> None:
+        """Take in what is held as long as the queue has room, the first come first."""
+        while self._held:
+            sequence = self._held.popleft()
+            sequence.stage = "waiting"
+            if not self._enqueue(sequence, now_ns):
+                sequence.stage = "held"
+                self._held.appendleft(sequence)
+                return
+            self._events.append(TakenIn(sequence.work.id, now_ns))
+
+    def _end_holds(self, now_ns: int) -> None:
+        # All are held for the same time, so the first to come is the first to go.
+        while self._held and (until_ns := self._held[0].held_until_ns) is not None and until_ns <= now_ns:
+            sequence = self._held.popleft()
+            sequence.stage = "ended"
+            del self._sequences[sequence.work.id]
+            self._events.append(HoldEnded(sequence.work.id, now_ns))
 
     def cancel(self, work_id: int, now_ns: int) -> None:
         """Forget a request and free what it holds. What that starts is told by the next `advance`."""
         sequence = self._sequences.get(work_id)
         if sequence is None:
             return
-        if sequence.stage == "waiting":
+        if sequence.stage in ("held", "waiting"):
             del self._sequences[work_id]
-            self._waiting.remove(sequence)
+            (self._held if sequence.stage == "held" else self._waiting).remove(sequence)
         else:
             self._end(sequence)
         if self._prefilling is sequence:
@@ -145,7 +209,9 @@ class Simulation:
 
     def next_at_ns(self) -> int | None:
         """When something will be due without a new request; None if nothing will."""
-        return self._due[0][0] if self._due else None
+        due_ns = self._due[0][0] if self._due else None
+        held_ns = self._held[0].held_until_ns if self._held else None
+        return min((at_ns for at_ns in (due_ns, held_ns) if at_ns is not None), default=None)
 
     def advance(self, now_ns: int) -> list[Event]:
         """All that has come due since the last time, in order."""
@@ -161,8 +227,13 @@ class Simulation:
             if sequence.stage == "prefill":
                 self._finish_prefill(sequence, at_ns)
             self._tell_tokens(sequence, now_ns)
+        self._end_holds(now_ns)
 
     def _admit(self, now_ns: int) -> None:
+        self._admit_waiting(now_ns)
+        self._release_held(now_ns)
+
+    def _admit_waiting(self, now_ns: int) -> None:
         while self._waiting and self._running < self._options.batch:
             sequence = self._waiting[0]
             lease = self._cache.admit(self._shareable(sequence.work), self._total_blocks(sequence.work))

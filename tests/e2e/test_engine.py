@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import logging
+import math
 import random
 import re
 import signal
@@ -322,6 +323,82 @@ async def test_without_retry_after_there_is_no_such_header(start):
     async with running, client.post("chat", body("chat", "hi")) as response:
         assert response.status == 503
         assert "Retry-After" not in response.headers
+
+
+async def held(client, count: int = 1) -> None:
+    await until(lambda: client.engine.server.simulation.waiting == count)
+
+
+async def test_a_held_request_gets_no_headers_until_there_is_room(start):
+    client = await start(quick(batch=1, queue=0, hold_s=math.inf, decode_tokens_per_s=10.0))
+    running = client.post("chat", body("chat", "hi", limit=200, ignore_eos=True, stream=True))
+    first = await running.__aenter__()
+    second = asyncio.ensure_future(client.ask("chat", body("chat", "ho", limit=1)))
+    await held(client)
+    assert client.engine.metrics()["vllm:num_requests_waiting"] == 1
+    first.close()
+    await second
+    left, answered = client.engine.records
+    assert (left.held_ns, answered.status, answered.outcome) == (None, 200, "complete")
+    assert answered.held_ns < answered.queued_ns <= answered.admitted_ns
+
+
+async def test_a_hold_that_ends_is_a_refusal(start):
+    client = await start(
+        quick(batch=1, queue=0, hold_s=0.05, refuse=429, retry_after_s=2.0, decode_tokens_per_s=10.0)
+    )
+    running = client.post("chat", body("chat", "hi", limit=50, stream=True))
+    async with running, client.post("chat", body("chat", "ho", stream=True)) as response:
+        assert (response.status, response.headers["Retry-After"]) == (429, "2")
+    refused = client.engine.records[0]
+    assert (refused.outcome, refused.queued_ns) == ("refused", None)
+    assert refused.end_ns - refused.held_ns >= 50_000_000
+    assert client.engine.metrics()["vllm:admission_rejections_total"] == 1
+
+
+async def test_a_held_client_that_leaves_is_forgotten(start):
+    client = await start(quick(batch=1, queue=0, hold_s=math.inf, decode_tokens_per_s=10.0))
+    running = client.post("chat", body("chat", "hi", limit=200, ignore_eos=True, stream=True))
+    response = await running.__aenter__()
+    waiting = asyncio.ensure_future(client.ask("chat", body("chat", "ho")))
+    await held(client)
+    waiting.cancel()
+    await held(client, 0)
+    assert (client.engine.records[0].outcome, client.engine.records[0].queued_ns) == ("client_gone", None)
+    response.close()
+
+
+@pytest.mark.parametrize(("headers", "come_early"), [("early", True), ("late", False)])
+async def test_headers_of_a_waiting_request_come_early_or_late(start, headers, come_early):
+    client = await start(quick(batch=1, headers=headers, decode_tokens_per_s=10.0))
+    running = client.post("chat", body("chat", "hi", limit=200, ignore_eos=True, stream=True))
+    first = await running.__aenter__()
+    second = asyncio.ensure_future(client.post("chat", body("chat", "ho", limit=1, stream=True)).__aenter__())
+    await held(client)
+    if come_early:
+        assert (await second).status == 200
+        assert client.engine.server.simulation.waiting == 1
+    else:
+        sent = [exchange.record.status for exchange in client.engine.server._exchanges.values()]
+        assert sorted(sent, key=str) == [200, None]
+    first.close()
+    async with await second as response:
+        await response.read()
+    record = client.engine.records[-1]
+    assert (record.status, record.outcome) == (200, "complete")
+
+
+async def test_a_session_that_was_served_is_not_refused(start):
+    client = await start(quick(batch=1, queue=0, protect_returning=True, decode_tokens_per_s=100.0))
+    await client.ask("chat", body("chat", "hi", limit=1), **{"X-Session-ID": "served"})
+    long = body("chat", "hi", limit=20, ignore_eos=True, stream=True)
+    statuses = {}
+    async with client.post("chat", long):
+        for session in ("served", "new", None):
+            headers = {} if session is None else {"X-Session-ID": session}
+            async with client.post("chat", body("chat", "ho", limit=1, stream=True), **headers) as response:
+                statuses[session] = response.status
+    assert statuses == {"served": 200, "new": 503, None: 503}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOL_NAMES)
@@ -841,6 +918,9 @@ async def test_a_log_that_cannot_be_written_is_told_and_leaves_the_clients_alone
         (["--step", "-1"], "'-1' is below 0"),
         (["--refuse", "500"], "'500' is not one of '429', '503', '529'"),
         (["--batch", "0"], "Error: --batch is 0, expected 1 or more"),
+        (["--hold", "x"], "'x' is neither a number of seconds nor `until-free`"),
+        (["--hold", "inf"], "'inf' is neither a number of seconds nor `until-free`"),
+        (["--hold", "until-free"], "Error: --hold without --queue"),
         (["--queue", "x"], "'x' is neither a whole number nor `unlimited`"),
         (["--prefill-rate", "x"], "'x' is neither a number nor `unlimited`"),
         (["--answer-tokens", "5"], "'5' is not of the form MIN:MAX"),

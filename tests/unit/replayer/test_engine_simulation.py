@@ -1,7 +1,18 @@
 """When the engine does what; times in ms on a clock of the test's own."""
 
+import math
+
 from replayer.engine.options import EngineOptions
-from replayer.engine.simulation import Admitted, Event, PrefillStarted, Simulation, TokensDue, Work
+from replayer.engine.simulation import (
+    Admitted,
+    Event,
+    HoldEnded,
+    PrefillStarted,
+    Simulation,
+    TakenIn,
+    TokensDue,
+    Work,
+)
 
 MS = 1_000_000
 
@@ -250,3 +261,69 @@ def test_a_cancelled_request_leaves_its_prompt_in_the_cache_once_it_was_computed
     play(simulation, 30)
     simulation.cancel(1, 31 * MS)
     assert (simulation.cache.used_blocks, simulation.cache.cached_blocks) == (0, 5)
+
+
+def taken_in(told: list[tuple[float, Event]]) -> list[tuple[int, float]]:
+    return [(event.id, event.at_ns / MS) for _, event in told if isinstance(event, TakenIn)]
+
+
+def test_a_request_is_held_outside_a_full_queue_until_there_is_room_in_order_of_arrival():
+    simulation = Simulation(options(batch=1, queue=1, hold_s=math.inf))
+    answers = [simulation.submit(work(id_, 20, 1), 0) for id_ in (1, 2, 3, 4)]
+    assert answers == [None, None, "held", "held"]
+    assert (simulation.running, simulation.waiting) == (1, 3)
+    assert taken_in(play(simulation, 1000)) == [(3, 20), (4, 40)]
+    assert (simulation.running, simulation.waiting) == (0, 0)
+
+
+def test_without_a_queue_what_is_held_goes_straight_into_the_batch():
+    simulation = Simulation(options(batch=1, queue=0, hold_s=math.inf))
+    assert [simulation.submit(work(id_, 20, 1), 0) for id_ in (1, 2)] == [None, "held"]
+    told = play(simulation, 1000)
+    assert taken_in(told) == [(2, 20)]
+    assert token_times(told, 2) == [40]
+
+
+def test_who_comes_later_does_not_overtake_what_is_held():
+    """A prompt too large for the cache's free blocks holds up the small one behind it."""
+    simulation = Simulation(options(batch=2, queue=0, hold_s=math.inf, cache_blocks=10))
+    simulation.submit(work(1, 24, 1), 0)
+    assert simulation.submit(work(2, 32, 1), 0) == "held"
+    assert simulation.submit(work(3, 4, 1), 0) == "held"
+    assert taken_in(play(simulation, 1000)) == [(2, 24), (3, 24)]
+
+
+def test_a_hold_ends_after_its_time():
+    simulation = Simulation(options(batch=1, queue=0, hold_s=0.015))
+    simulation.submit(work(1, 20, 2), 0)
+    assert simulation.submit(work(2, 20, 1), 0) == "held"
+    told = play(simulation, 1000)
+    assert [(at, event) for at, event in told if isinstance(event, HoldEnded)] == [
+        (15, HoldEnded(2, 15 * MS))
+    ]
+    assert (taken_in(told), simulation.waiting) == ([], 0)
+
+
+def test_a_held_request_that_leaves_is_forgotten():
+    simulation = Simulation(options(batch=1, queue=0, hold_s=math.inf))
+    for id_ in (1, 2, 3):
+        simulation.submit(work(id_, 20, 1), 0)
+    simulation.cancel(2, 5 * MS)
+    assert taken_in(play(simulation, 1000)) == [(3, 20)]
+
+
+def test_a_protected_request_is_taken_in_however_full_the_queue_is():
+    simulation = Simulation(options(batch=1, queue=0))
+    simulation.submit(work(1, 20, 1), 0)
+    assert simulation.submit(work(2, 20, 1), 0) == "queue_full"
+    assert simulation.submit(work(3, 20, 1), 0, is_protected=True) is None
+    assert token_times(play(simulation, 1000), 3) == [40]
+
+
+def test_a_protected_request_passes_by_what_is_held():
+    simulation = Simulation(options(batch=1, queue=0, hold_s=math.inf))
+    simulation.submit(work(1, 20, 1), 0)
+    simulation.submit(work(2, 20, 1), 0)
+    assert simulation.submit(work(3, 20, 1), 0, is_protected=True) is None
+    told = play(simulation, 1000)
+    assert (token_times(told, 3), token_times(told, 2)) == ([40], [60])
