@@ -6,13 +6,18 @@ handed in decoded (no content-encoding).
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+import orjson
 
 from aitrace.protocols.protocol import MalformedResponseError, Reply, StreamReader, WireProtocol
+from aitrace.protocols.streams import described_error, is_error
 from aitrace.schema import ErrorKind, Events, ToolCall, Usage
-from aitrace.sse import SseEvent, SseParser
+from aitrace.signals import Signals, body_signals, bounded, header_signals, may_hold_signals
+from aitrace.sse import MAX_EVENT_BYTES, SseEvent, SseParser
 from aitrace.units import NS_PER_S
 
 REFUSALS = frozenset({429, 503, 529})
@@ -21,8 +26,10 @@ _ANSWERS = frozenset({None, 101, 200})
 _ERROR_CHARS = 200
 _TRAILING_CODE = re.compile(r" \([\w.-]{1,48}\)\Z")
 _ERROR_BODY_BYTES = 65_536
+_MAX_BODY_BYTES = MAX_EVENT_BYTES
 _MAX_WAIT_S = 1_000_000_000
-_HEADERS = frozenset({"content-type", "retry-after", "retry-after-ms", "date"})
+_GZIP_MARK = b"\x1f\x8b"
+_COMPRESSED = "a compressed body, which was not asked for"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +83,8 @@ class Observation:
     """When each event came and the bytes of its data; None if not asked for or no stream."""
     text: str | None
     """Answer text without reasoning and tool calls; None if not asked for."""
+    signals: Signals = field(default_factory=dict)
+    """How it was served, by servers and routers, see `aitrace.signals`; empty if not asked for."""
 
 
 class ResponseObserver:
@@ -89,6 +98,8 @@ class ResponseObserver:
         keep_timeline: Whether to keep time and size of each event.
         keep_text: Whether to keep the answer's text.
         read_reply: What reads an answer that is no stream; None for the protocol's own `read_reply`.
+        signal_headers: Response headers to keep, in lower case, and with any of them the signals in the answer; None
+            for neither.
 
     Examples:
         >>> from aitrace.protocols import PROTOCOLS
@@ -106,12 +117,18 @@ class ResponseObserver:
         keep_timeline: bool = False,
         keep_text: bool = False,
         read_reply: Callable[[bytes], Reply] | None = None,
+        signal_headers: frozenset[str] | None = None,
     ) -> None:
         self._protocol = protocol
         self._is_stream = streamed
         self._keep_timeline = keep_timeline
         self._keep_text = keep_text
         self._read_reply = read_reply or protocol.read_reply
+        self.kept_headers: Signals = {}
+        """Headers among `signal_headers` that came, in full."""
+        self._signal_headers = signal_headers
+        self._signals: Signals = {}
+        self._location: str | None = None
         self.reader: StreamReader = protocol.open_stream()
         """What the events have said so far."""
         self._parser = SseParser()
@@ -132,14 +149,22 @@ class ResponseObserver:
         self._at_ns: list[int] = []
         self._size_bytes: list[int] = []
 
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether nothing that still comes can be read: an event, or a body in one piece, has no end."""
+        return self._parser.is_overlong or (not self._is_stream and self._response_bytes > _MAX_BODY_BYTES)
+
     def on_headers(self, status: int, headers: Mapping[str, str], at_ns: int) -> None:
         """Status and headers came; header names in any case."""
-        known = {name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS}
+        known = {name.lower(): value for name, value in headers.items()}
         self._status = status
         self._headers_ns = at_ns
         self._retry_after_ns = retry_after_ns(
             known.get("retry-after"), known.get("date"), known.get("retry-after-ms")
         )
+        self._location = known.get("location")
+        if self._signal_headers is not None and not self._signal_headers.isdisjoint(known):
+            self.kept_headers = header_signals(known, self._signal_headers)
         self._is_stream = _is_stream(status, known.get("content-type", ""), fallback=self._is_stream)
 
     def on_chunk(self, data: bytes, at_ns: int) -> None:
@@ -150,7 +175,9 @@ class ResponseObserver:
         if self._is_stream:
             for event in self._parser.feed(data):
                 self._take(event, at_ns)
-        elif not self._is_error_status() or self._response_bytes - len(data) < _ERROR_BODY_BYTES:
+        elif self._response_bytes - len(data) < (
+            _ERROR_BODY_BYTES if self._is_error_status() else _MAX_BODY_BYTES
+        ):
             self._body.append(data)
 
     def on_event(self, data: bytes, at_ns: int) -> None:
@@ -186,12 +213,15 @@ class ResponseObserver:
         if self._keep_timeline:
             self._at_ns.append(at_ns)
             self._size_bytes.append(len(event.data))
+        if self._signal_headers is not None and may_hold_signals(event.data):
+            self._signals |= body_signals(event.data)
         reader = self.reader
         kind = reader.read(event)
         if kind is not None:
             self._take_token(at_ns, is_visible=kind == "content")
-        for name in reader.ended_tools[len(self._tools) :]:
-            self._tools.append(ToolCall(name=name or None, end_ns=at_ns))
+        if len(reader.ended_tools) > len(self._tools):
+            for name in reader.ended_tools[len(self._tools) :]:
+                self._tools.append(ToolCall(name=name or None, end_ns=at_ns))
 
     def _take_token(self, at_ns: int, *, is_visible: bool) -> None:
         self._token_events += 1
@@ -204,11 +234,15 @@ class ResponseObserver:
             self._first_visible_ns = at_ns
 
     def _is_error_status(self) -> bool:
-        return self._status is not None and self._status >= 400
+        return self._status is not None and self._status >= 300
 
     def _status_error(self, error_text: str | None) -> tuple[ErrorKind, str | None]:
+        if self._status is not None and self._status < 400 and self._location is not None:
+            return "http_error", f"redirected to {_shown_url(self._location)}"
         body = b"".join(self._body)
         text = self._protocol.read_error(body) if body else error_text
+        if body.startswith(_GZIP_MARK):
+            text = _COMPRESSED
         return ("refused" if self._status in REFUSALS else "http_error"), text
 
     def _stream_error(self, error: ErrorKind | None, text: str | None) -> tuple[ErrorKind | None, str | None]:
@@ -219,23 +253,45 @@ class ResponseObserver:
         is_clean = error is None and reader.finish is not None and self._protocol.name == "chat"
         if reader.done or is_clean:
             return None, None
+        if self._parser.is_overlong:
+            return "malformed", f"an event of more than {MAX_EVENT_BYTES >> 20} MiB"
         if error is not None:
             return error, text
-        if self._events > reader.unparsed_events:
-            return "cut", text
-        return self._kind_of_nothing(), text or self._parser.unparsed_sample.decode(errors="replace")
+        # Another protocol's `[DONE]` is passed over in each, and makes no answer of what nothing else could be read of.
+        strays = 1 if reader.unparsed_events and not self._token_events else 0
+        if self._events > reader.unparsed_events + strays:
+            return "cut", text or "the stream ended before the answer did"
+        said = text or _said_in(self._parser.unparsed_sample) or self._said_of_nothing()
+        return self._kind_of_nothing(), said
 
     def _kind_of_nothing(self) -> ErrorKind:
         """What an answer is of which nothing could be read: cut before its first byte, or none of this protocol."""
         return "cut" if self._response_bytes == 0 and self._status in _ANSWERS else "malformed"
 
+    def _said_of_nothing(self) -> str:
+        """What there was instead of an answer of this protocol."""
+        if self._events:
+            count = "1 event" if self._events == 1 else f"{self._events:,} events"
+            return f"{count}, none of the {self._protocol.name} protocol"
+        return "an empty answer" if self._response_bytes == 0 else "a body that is no stream of events"
+
     def _whole_observation(self, at_ns: int, error: ErrorKind | None, error_text: str | None) -> Observation:
         """Of an answer that is one JSON body."""
+        body = b"".join(self._body)
+        if self._signal_headers is not None and may_hold_signals(body):
+            self._signals |= body_signals(body)
         try:
-            reply = self._read_reply(b"".join(self._body))
+            reply = self._read_reply(body)
         except MalformedResponseError as malformed:
+            if self.is_spoilt:
+                text = f"a body of more than {_MAX_BODY_BYTES >> 20} MiB"
+                return self._observation(at_ns, "malformed", text)
+            said = _error_said(body)
+            if said is not None:
+                return self._observation(at_ns, "error_event", said)
             if error is None:
-                return self._observation(at_ns, self._kind_of_nothing(), str(malformed))
+                text = _COMPRESSED if body.startswith(_GZIP_MARK) else str(malformed)
+                return self._observation(at_ns, self._kind_of_nothing(), text)
             return self._observation(at_ns, error, error_text)
         return self._observation(at_ns, None, None, reply)
 
@@ -244,16 +300,19 @@ class ResponseObserver:
     ) -> Observation:
         reader = self.reader
         if reply is None:
-            text = "".join(reader.text)
             tools = tuple(self._tools)
         else:
-            text = reply.text
             tools = tuple(ToolCall(name=name or None) for name in reply.tool_names)
         whole_ns = None if reply is None else at_ns
         stall_ns = None
         if self._last_token_ns is not None:
             stall_ns = max(self._longest_stall_ns, at_ns - self._last_token_ns)
-        timeline = Events(at_ns=tuple(self._at_ns), size_bytes=tuple(self._size_bytes))
+        text = timeline = None
+        if self._keep_text:
+            text = "".join(reader.text) if reply is None else reply.text
+        if self._keep_timeline and self._is_stream:
+            timeline = Events(at_ns=tuple(self._at_ns), size_bytes=tuple(self._size_bytes))
+        signals = self.kept_headers | self._signals
         return Observation(
             status=self._status,
             error=error,
@@ -275,9 +334,34 @@ class ResponseObserver:
             longest_stall_ns=stall_ns,
             response_bytes=self._response_bytes,
             tool_calls=tools,
-            timeline=timeline if self._keep_timeline and self._is_stream else None,
-            text=text if self._keep_text else None,
+            timeline=timeline,
+            text=text,
+            signals=bounded(signals) if signals else signals,
         )
+
+
+def _said_in(sample: bytes) -> str:
+    """What a piece of a body that could not be read says."""
+    return _COMPRESSED if sample.startswith(_GZIP_MARK) else sample.decode(errors="replace")
+
+
+def _error_said(body: bytes) -> str | None:
+    """What an error object says that came where an answer was due; None if the body is none."""
+    try:
+        payload = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return described_error(payload) or "an error without a message" if is_error(payload) else None
+
+
+def _shown_url(location: str) -> str:
+    """A URL without what may be a secret: credentials, query and fragment."""
+    try:
+        parts = urlsplit(location)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "a URL that cannot be read"
+    return f"{parts.scheme}://{host}{parts.path}" if host else parts.path
 
 
 def _shortened(text: str) -> str:
@@ -323,7 +407,7 @@ def _http_date(value: str | None) -> datetime | None:
 
 def _is_stream(status: int, content_type: str, *, fallback: bool) -> bool:
     """Whether a body is a stream of events; errors by status are bodies whatever they are labelled."""
-    if status >= 400:
+    if status >= 300:
         return False
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == "text/event-stream":

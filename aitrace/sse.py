@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 _BOM = b"\xef\xbb\xbf"
 _SAMPLE_BYTES = 64
+MAX_EVENT_BYTES = 1 << 24
+"""Longest event that is read; an answer is at most some MB, in Responses' last event."""
 
 
 # Not kw_only: there is one for every token, and names of arguments cost a tenth of the parser's time.
@@ -33,6 +35,8 @@ class SseParser:
         """Lines with a field name that the standard does not know."""
         self.unparsed_sample = b""
         """Start of the first such line, at most 64 bytes; empty if there was none."""
+        self.is_overlong = False
+        """Whether an event was longer than `MAX_EVENT_BYTES`; nothing is read from then on."""
         self.leftover = b""
         """What the end of the stream cut off: the lines of the unfinished event. Set by `close`."""
         self._line = bytearray()
@@ -42,9 +46,31 @@ class SseParser:
         self._size_bytes = 0
         self._is_start = True
         self._skip_line_feed = False
+        self._is_between_events = False
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """Events that this piece of the stream completed."""
+        if self._is_start and not self._line and chunk.startswith((b"d", b"e")):
+            # The first byte is none of a byte order mark.
+            self._is_start = False
+            self._is_between_events = True
+        if self._is_between_events and chunk.endswith(b"\n\n"):
+            events = _plain_events(chunk)
+            if events is not None:
+                return events
+        if self.is_overlong:
+            return []
+        events = self._feed(chunk)
+        if self._size_bytes + len(self._line) > MAX_EVENT_BYTES:
+            self.is_overlong = True
+            self._line.clear()
+            self._reset()
+        self._is_between_events = not (
+            self._line or self._lines or self._type or self._skip_line_feed or self._is_start
+        )
+        return events
+
+    def _feed(self, chunk: bytes) -> list[SseEvent]:
         if self._is_start:
             chunk = self._without_bom(chunk)
         if self._skip_line_feed and chunk:
@@ -123,3 +149,26 @@ class SseParser:
         self._data.clear()
         self._type = b""
         self._size_bytes = 0
+
+
+def _plain_events(chunk: bytes) -> list[SseEvent] | None:
+    """The events of a piece that holds whole ones, each a line of data below no line or one with its type.
+
+    None for all else. Nearly all pieces of a stream are such, and reading their lines one by one costs four times as
+    much.
+    """
+    if b"\r" in chunk:
+        return None
+    events: list[SseEvent] = []
+    for block in chunk[:-2].split(b"\n\n"):
+        head, separator, line = block.rpartition(b"\n")
+        if not line.startswith(b"data: "):
+            return None
+        if not separator:
+            events.append(SseEvent("message", line[6:], len(block) + 2))
+        elif head.startswith(b"event: ") and b"\n" not in head:
+            kind = head[7:].decode(errors="replace") or "message"
+            events.append(SseEvent(kind, line[6:], len(block) + 2))
+        else:
+            return None
+    return events

@@ -1,17 +1,18 @@
 """Pure: the Anthropic Messages protocol."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
 
 from aitrace.protocols.bodies import (
-    assemble,
     blocks,
+    ended,
     error_text,
     expect_list,
     expect_one_of,
     expect_text,
+    frame,
     joined_texts,
     objects,
     optional_text,
@@ -22,7 +23,9 @@ from aitrace.protocols.bodies import (
     sorted_json,
     text_part,
     tool_parts,
+    tools_field,
     without_marks,
+    write_request,
 )
 from aitrace.protocols.protocol import (
     MalformedRequestError,
@@ -57,6 +60,8 @@ _ERROR_TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+_PROMPT_FIELDS = frozenset({"tools", "system", "messages"})
+_TEXT_FIELDS = ("text", "thinking", "partial_json")
 _QUIET_EVENTS = frozenset({"ping", "message_start", "message_delta", "content_block_stop", "message_stop"})
 
 
@@ -70,15 +75,23 @@ class AnthropicProtocol:
         return read_request(body, _request_parts, "max_tokens")
 
     def write_request(self, spec: RequestSpec) -> bytes:
+        return write_request(self, spec)
+
+    def write_frame(self, spec: RequestSpec) -> tuple[bytes, bytes]:
         head = {"model": spec.model, "max_tokens": spec.max_output_tokens, "stream": spec.stream}
-        prompt = {
-            "tools": b"[" + b",".join(map(_written_tool, range(len(spec.tools)), spec.tools)) + b"]"
-            if spec.tools
-            else b"",
-            "system": b'"' + spec.system + b'"' if spec.system else b"",
-            "messages": b"[" + b",".join(map(_written_message, spec.messages)) + b"]",
-        }
-        return assemble(head, prompt, spec.extra)
+        return frame(head, spec.extra, _PROMPT_FIELDS)
+
+    def write_start(self, tools: Sequence[bytes], system: bytes) -> bytes:
+        return b"".join(
+            (
+                tools_field(tools, _written_tool),
+                b'"system":"%b",' % system if system else b"",
+                b'"messages":[',
+            )
+        )
+
+    def write_messages(self, messages: Sequence[WireMessage], first: int = 0) -> bytes:  # noqa: ARG002 - others number
+        return ended(map(_written_message, messages))
 
     def read_reply(self, body: bytes) -> Reply:
         value = read_answer(body, "content")
@@ -149,6 +162,13 @@ class AnthropicStreamReader(JsonStreamReader):
         elif kind == "message_stop":
             self.done = True
         return None
+
+    def _only_text(self, payload: dict[str, Any]) -> str | None:
+        if payload.get("type") != "content_block_delta" or payload.get("usage") is not None:
+            return None
+        delta = payload["delta"]
+        texts = [text for name in _TEXT_FIELDS if isinstance(text := delta.get(name), str) and text]
+        return texts[0] if len(texts) == 1 else None
 
     def _report(self, usage: Any) -> None:
         self._tally.add(usage)

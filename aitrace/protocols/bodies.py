@@ -1,6 +1,7 @@
 """Pure: reading and writing of JSON bodies, as far as the wire protocols agree."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 import orjson
@@ -11,7 +12,9 @@ from aitrace.protocols.protocol import (
     MalformedResponseError,
     Request,
     RequestPart,
+    RequestSpec,
     WirePart,
+    WireProtocol,
 )
 from aitrace.schema import Role, SegmentType
 
@@ -202,24 +205,45 @@ def escaped_twice(text: bytes) -> bytes:
     return text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
 
 
-def assemble(head: Mapping[str, Any], prompt: Mapping[str, bytes], extra: Mapping[str, Any]) -> bytes:
-    """A body of head fields, encoded prompt fields (empty ones are left out) and extra ones, in this order.
+def write_request(protocol: WireProtocol, spec: RequestSpec) -> bytes:
+    """The body that asks for this."""
+    before, after = protocol.write_frame(spec)
+    prompt = protocol.write_start(spec.tools, spec.system) + protocol.write_messages(spec.messages)
+    return before + prompt.removesuffix(b",") + after
+
+
+def frame(
+    head: Mapping[str, Any], extra: Mapping[str, Any], prompt_fields: AbstractSet[str]
+) -> tuple[bytes, bytes]:
+    """What stands before and after the prompt: head fields, the end of the list of messages, and extra fields.
 
     An extra field of a head field's name replaces its value.
 
     Raises:
         ValueError: an extra field would replace a part of the prompt.
     """
-    clash = sorted(prompt.keys() & extra.keys())
+    if not extra:
+        return orjson.dumps(head)[:-1] + b",", b"]}"
+    clash = sorted(prompt_fields & extra.keys())
     if clash:
         raise ValueError(f"extra field {clash[0]!r} is written from the prompt")
     first = {name: extra.get(name, value) for name, value in head.items()}
     last = {name: value for name, value in extra.items() if name not in head}
-    fields = [orjson.dumps(first)[1:-1]]
-    fields += [b'"%b":%b' % (name.encode(), value) for name, value in prompt.items() if value]
-    if last:
-        fields.append(orjson.dumps(last)[1:-1])
-    return b"{" + b",".join(fields) + b"}"
+    return orjson.dumps(first)[:-1] + b",", b"]," + orjson.dumps(last)[1:] if last else b"]}"
+
+
+def tools_field(tools: Sequence[bytes], write: Callable[[int, bytes], bytes]) -> bytes:
+    """The field of the tool definitions, with a comma behind it; empty without any.
+
+    Args:
+        write: One definition, from its place and its text.
+    """
+    return b'"tools":[%b],' % b",".join(map(write, range(len(tools)), tools)) if tools else b""
+
+
+def ended(items: Iterable[bytes]) -> bytes:
+    """Items of a list, each with a comma behind it."""
+    return b"".join([item + b"," for item in items])
 
 
 def error_text(body: bytes) -> str:

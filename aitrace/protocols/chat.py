@@ -1,19 +1,20 @@
 """Pure: the OpenAI Chat Completions protocol, with the additions of vLLM, llama-server, SGLang and Dynamo."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from aitrace.protocols.bodies import (
-    assemble,
     blocks,
+    ended,
     error_text,
     escaped_twice,
     expect_list,
     expect_object,
     expect_one_of,
     expect_text,
+    frame,
     joined_texts,
     objects,
     optional_text,
@@ -23,7 +24,9 @@ from aitrace.protocols.bodies import (
     sorted_json,
     text_part,
     tool_parts,
+    tools_field,
     write_openai_error,
+    write_request,
 )
 from aitrace.protocols.protocol import (
     MalformedRequestError,
@@ -56,8 +59,12 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
+_PROMPT_FIELDS = frozenset({"tools", "messages"})
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 """llama-server, SGLang and older vLLM send the first, newer vLLM the second."""
+
+
+_TEXT_FIELDS = ("content", "refusal", *_REASONING_FIELDS)
 
 
 class ChatProtocol:
@@ -70,6 +77,9 @@ class ChatProtocol:
         return read_request(body, _request_parts, "max_completion_tokens", "max_tokens")
 
     def write_request(self, spec: RequestSpec) -> bytes:
+        return write_request(self, spec)
+
+    def write_frame(self, spec: RequestSpec) -> tuple[bytes, bytes]:
         head: dict[str, Any] = {
             "model": spec.model,
             "max_tokens": spec.max_output_tokens,
@@ -77,15 +87,19 @@ class ChatProtocol:
         }
         if spec.stream:
             head["stream_options"] = {"include_usage": True}
-        tools = b",".join(map(_written_tool, range(len(spec.tools)), spec.tools))
-        messages = [b'{"role":"system","content":"%b"}' % spec.system] if spec.system else []
-        for message in spec.messages:
-            messages += _written_messages(message)
-        prompt = {
-            "tools": b"[" + tools + b"]" if tools else b"",
-            "messages": b"[" + b",".join(messages) + b"]",
-        }
-        return assemble(head, prompt, spec.extra)
+        return frame(head, spec.extra, _PROMPT_FIELDS)
+
+    def write_start(self, tools: Sequence[bytes], system: bytes) -> bytes:
+        return b"".join(
+            (
+                tools_field(tools, _written_tool),
+                b'"messages":[',
+                b'{"role":"system","content":"%b"},' % system if system else b"",
+            )
+        )
+
+    def write_messages(self, messages: Sequence[WireMessage], first: int = 0) -> bytes:  # noqa: ARG002 - others number
+        return ended(written for message in messages for written in _written_messages(message))
 
     def read_reply(self, body: bytes) -> Reply:
         value = read_answer(body, "choices")
@@ -134,6 +148,20 @@ class ChatStreamReader(JsonStreamReader):
             self.usage = newer_usage(self.usage, _usage(payload["usage"]))
         found = [self._choice(choice) for choice in choices]
         return next((kind for kind in found if kind is not None), None)
+
+    def _only_text(self, payload: dict[str, Any]) -> str | None:
+        choices = payload["choices"]
+        if len(choices) != 1 or choices[0].get("finish_reason") or payload.get("usage") is not None:
+            return None
+        delta = choices[0]["delta"]
+        texts = [delta.get(name) for name in _TEXT_FIELDS]
+        for call in delta.get("tool_calls") or ():
+            function = call.get("function") or {}
+            if function.get("name"):
+                return None  # the start of a tool call
+            texts.append(function.get("arguments"))
+        carried = [text for text in texts if text]
+        return carried[0] if len(carried) == 1 else None
 
     def _take_end_mark(self) -> None:
         self._end_tools()

@@ -155,7 +155,19 @@ class WireProtocol(Protocol):
         ...
 
     def write_request(self, spec: RequestSpec) -> bytes:
-        """The body that asks for this."""
+        """The body that asks for this: the frame around start and messages, without the comma behind the last one."""
+        ...
+
+    def write_frame(self, spec: RequestSpec) -> tuple[bytes, bytes]:
+        """What stands before and after the prompt; tools, system and messages of `spec` are not looked at."""
+        ...
+
+    def write_start(self, tools: Sequence[bytes], system: bytes) -> bytes:
+        """The prompt up to the first message of the conversation."""
+        ...
+
+    def write_messages(self, messages: Sequence[WireMessage], first: int = 0) -> bytes:
+        """Messages, each with a comma behind it; `first` says how many of the conversation come before."""
         ...
 
     def read_reply(self, body: bytes) -> Reply:

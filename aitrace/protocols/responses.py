@@ -1,17 +1,18 @@
 """Pure: the OpenAI Responses protocol."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from aitrace.protocols.bodies import (
-    assemble,
     blocks,
+    ended,
     error_text,
     escaped_twice,
     expect_one_of,
     expect_text,
+    frame,
     joined_texts,
     objects,
     optional_text,
@@ -21,7 +22,9 @@ from aitrace.protocols.bodies import (
     sorted_json,
     text_part,
     tool_parts,
+    tools_field,
     write_openai_error,
+    write_request,
 )
 from aitrace.protocols.protocol import (
     MalformedResponseError,
@@ -53,6 +56,7 @@ _ROLES: dict[str, Role] = {
     "developer": "system",
     "tool": "tool",
 }
+_PROMPT_FIELDS = frozenset({"tools", "instructions", "input"})
 _TOKENS: dict[str, TokenKind] = {
     "response.output_text.delta": "content",
     "response.refusal.delta": "content",
@@ -86,22 +90,30 @@ class ResponsesProtocol:
         return read_request(body, _request_parts, "max_output_tokens")
 
     def write_request(self, spec: RequestSpec) -> bytes:
+        return write_request(self, spec)
+
+    def write_frame(self, spec: RequestSpec) -> tuple[bytes, bytes]:
         head = {
             "model": spec.model,
             "max_output_tokens": spec.max_output_tokens,
             "stream": spec.stream,
             "store": False,
         }
-        tools = b",".join(map(_written_tool, range(len(spec.tools)), spec.tools))
-        items = b",".join(
-            item for index, message in enumerate(spec.messages) for item in _written_items(index, message)
+        return frame(head, spec.extra, _PROMPT_FIELDS)
+
+    def write_start(self, tools: Sequence[bytes], system: bytes) -> bytes:
+        return b"".join(
+            (
+                tools_field(tools, _written_tool),
+                b'"instructions":"%b",' % system if system else b"",
+                b'"input":[',
+            )
         )
-        prompt = {
-            "tools": b"[" + tools + b"]" if tools else b"",
-            "instructions": b'"' + spec.system + b'"' if spec.system else b"",
-            "input": b"[" + items + b"]",
-        }
-        return assemble(head, prompt, spec.extra)
+
+    def write_messages(self, messages: Sequence[WireMessage], first: int = 0) -> bytes:
+        return ended(
+            item for index, message in enumerate(messages, first) for item in _written_items(index, message)
+        )
 
     def read_reply(self, body: bytes) -> Reply:
         value = read_answer(body, "output")
@@ -150,6 +162,9 @@ class ResponsesStreamReader(JsonStreamReader):
         elif not kind.startswith(_OTHER_EVENTS):
             raise ShapeError
         return None
+
+    def _only_text(self, payload: dict[str, Any]) -> str | None:
+        return payload["delta"] if payload.get("type") in _TOKENS else None
 
     def _delta(self, carried: TokenKind, payload: dict[str, Any]) -> TokenKind | None:
         delta = shaped_text(payload, "delta")

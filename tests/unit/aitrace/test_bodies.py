@@ -3,36 +3,52 @@
 import orjson
 import pytest
 
+from aitrace.protocols import PROTOCOLS
 from aitrace.protocols.bodies import (
-    assemble,
     blocks,
+    ended,
     error_text,
     escaped_twice,
     expect_one_of,
+    frame,
     joined_texts,
     optional_limit,
     sorted_json,
     write_openai_error,
+    write_request,
 )
-from aitrace.protocols.protocol import MalformedRequestError, WirePart
+from aitrace.protocols.protocol import MalformedRequestError, RequestSpec, WirePart
 
 
-def test_a_body_keeps_the_order_head_prompt_extra():
-    body = assemble({"model": "m", "stream": True}, {"messages": b'["x"]'}, {"seed": 1})
-    assert body == b'{"model":"m","stream":true,"messages":["x"],"seed":1}'
+def test_head_fields_stand_before_the_prompt_and_extra_ones_after_it():
+    written = frame({"model": "m", "stream": True}, {"seed": 1}, frozenset())
+    assert written == (b'{"model":"m","stream":true,', b'],"seed":1}')
+
+
+def test_without_extra_fields_the_body_ends_with_the_prompt():
+    assert frame({"model": "m"}, {}, frozenset()) == (b'{"model":"m",', b"]}")
 
 
 def test_an_extra_field_replaces_a_head_field_in_its_place():
-    assert assemble({"model": "m", "n": 1}, {}, {"model": "other"}) == b'{"model":"other","n":1}'
+    written = frame({"model": "m", "n": 1}, {"model": "other"}, frozenset())
+    assert written == (b'{"model":"other","n":1,', b"]}")
 
 
 def test_an_extra_field_may_not_replace_the_prompt():
     with pytest.raises(ValueError, match="'messages' is written from the prompt"):
-        assemble({"model": "m"}, {"messages": b"[]"}, {"messages": []})
+        frame({"model": "m"}, {"messages": []}, frozenset({"messages"}))
 
 
-def test_empty_prompt_fields_are_left_out():
-    assert assemble({"model": "m"}, {"tools": b"", "messages": b"[]"}, {}) == b'{"model":"m","messages":[]}'
+def test_items_have_a_comma_behind_them():
+    assert ended([b"1", b"2"]) == b"1,2,"
+    assert ended([]) == b""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)
+def test_empty_prompt_fields_are_left_out(protocol):
+    """Each protocol has its list of messages under another name, and nothing else of the prompt."""
+    body = orjson.loads(write_request(protocol, RequestSpec(model="m", max_output_tokens=1)))
+    assert body.keys() & {"tools", "system", "instructions", "messages", "input"} in ({"messages"}, {"input"})
 
 
 def test_text_escaped_twice_is_read_back_by_two_decodings():

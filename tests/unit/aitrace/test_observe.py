@@ -282,10 +282,114 @@ def test_an_answer_without_a_byte_is_cut():
     assert observe("chat", [], headers=JSON).error == "cut"
 
 
+@pytest.mark.parametrize(
+    ("chunks", "said"),
+    [
+        ([], "an empty answer"),
+        ([b'data: {"type":"ping"}\n\n'], "1 event, none of the chat protocol"),
+        ([b'data: {"type":"ping"}\n\n'] * 2, "2 events, none of the chat protocol"),
+        ([b"<html></html>"], "a body that is no stream of events"),
+        ([b"\x1f\x8b\x08\n\n"], "a compressed body, which was not asked for"),
+        ([text("a")], "the stream ended before the answer did"),
+    ],
+)
+def test_what_came_instead_of_an_answer_is_said(chunks, said):
+    assert observe("chat", [(20, chunk) for chunk in chunks]).error_text == said
+
+
+@pytest.mark.parametrize("name", ["anthropic", "responses"])
+def test_a_stream_of_the_chat_protocol_is_none_of_another_for_all_its_end_mark(name):
+    seen = observe(name, [(20, text("a") + b"data: [DONE]\n\n")])
+    assert (seen.error, seen.error_text) == ("malformed", f"2 events, none of the {name} protocol")
+
+
+def test_an_event_that_cannot_be_read_makes_no_other_answer_of_a_cut_one():
+    assert observe("chat", [(20, text("a") + data(b"5"))]).error == "cut"
+
+
+@pytest.mark.parametrize("status", [200, 502])
+def test_a_compressed_body_is_named_and_not_shown(status):
+    seen = observe("chat", [(20, b"\x1f\x8b\x08")], status=status, headers=JSON, streamed=False)
+    assert seen.error_text == "a compressed body, which was not asked for"
+
+
 @pytest.mark.parametrize("headers", [SSE, JSON])
-@pytest.mark.parametrize("status", [204, 302])
-def test_a_status_that_answers_nothing_is_malformed(status, headers):
-    assert observe("chat", [], status=status, headers=headers).error == "malformed"
+def test_a_status_that_answers_nothing_is_malformed(headers):
+    assert observe("chat", [], status=204, headers=headers).error == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [
+        ("https://me:pw@login.example:8443/in?token=1#x", "redirected to https://login.example:8443/in"),
+        ("/v1/other?key=1", "redirected to /v1/other"),
+        ("http://[", "redirected to a URL that cannot be read"),
+    ],
+)
+def test_a_redirect_says_where_it_leads_without_what_may_be_a_secret(location, text):
+    seen = observe("chat", [(20, b"<html>")], status=302, headers={**SSE, "Location": location})
+    assert (seen.error, seen.error_text) == ("http_error", text)
+
+
+def test_a_redirect_to_nowhere_shows_its_body():
+    seen = observe("chat", [(20, b"Moved")], status=301)
+    assert (seen.error, seen.error_text) == ("http_error", "Moved")
+
+
+def feed_without_end(observer, first):
+    """Pieces of 1 MiB until the observer has had enough; at most 20."""
+    observer.on_chunk(first, 20)
+    for pieces in range(20):
+        if observer.is_spoilt:
+            return pieces
+        observer.on_chunk(b"x" * (1 << 20), 30)
+    raise AssertionError("never enough")
+
+
+@pytest.mark.parametrize(("headers", "what"), [(SSE, "an event"), (JSON, "a body")])
+def test_an_answer_without_end_is_malformed_and_its_memory_bounded(headers, what):
+    observer = ResponseObserver(PROTOCOLS["chat"], streamed=True)
+    observer.on_headers(200, headers, 10)
+    assert 15 <= feed_without_end(observer, b"data: ") <= 17
+    seen = observer.on_end(1000, "malformed", "the answer has no end")
+    assert (seen.error, seen.error_text) == ("malformed", f"{what} of more than 16 MiB")
+
+
+def test_a_stream_of_short_events_is_never_too_long():
+    observer = ResponseObserver(PROTOCOLS["chat"], streamed=True)
+    observer.on_headers(200, SSE, 10)
+    for _ in range(20):
+        observer.on_chunk(b"data: " + b" " * (1 << 20) + b"\n\n", 20)
+    assert not observer.is_spoilt
+
+
+SIGNALS = frozenset({"x-smg-routed-worker-id"})
+NVEXT = {"nvext": {"worker_id": {"decode_worker_id": 4}}}
+
+
+def test_signals_come_from_headers_and_events():
+    chunks = [(20, text("Hi")), (30, FINISH), (40, data({"choices": [], **NVEXT}) + DONE)]
+    headers = {**SSE, "X-SMG-Routed-Worker-Id": "w1", "X-Other": "2"}
+    seen = observe("chat", chunks, headers=headers, signal_headers=SIGNALS)
+    assert seen.signals == {"x-smg-routed-worker-id": "w1", "nvext.worker_id.decode_worker_id": "4"}
+
+
+def test_signals_come_from_a_body_in_one_piece():
+    body = orjson.dumps({**orjson.loads(REPLY), **NVEXT})
+    seen = observe("chat", [(20, body)], headers=JSON, signal_headers=SIGNALS)
+    assert (seen.error, seen.signals) == (None, {"nvext.worker_id.decode_worker_id": "4"})
+
+
+def test_signals_are_kept_only_if_asked_for():
+    seen = observe("chat", [(20, data(NVEXT))], headers={**SSE, "X-SMG-Routed-Worker-Id": "w1"})
+    assert seen.signals == {}
+
+
+def test_headers_are_kept_in_full_for_who_wants_to_send_them_back():
+    observer = ResponseObserver(PROTOCOLS["chat"], streamed=True, signal_headers=SIGNALS)
+    observer.on_headers(429, {"X-SMG-Routed-Worker-Id": "w" * 900}, 10)
+    assert observer.kept_headers == {"x-smg-routed-worker-id": "w" * 900}
+    assert observer.on_end(20).signals == {"x-smg-routed-worker-id": "w" * 200}
 
 
 def test_without_headers_the_callers_error_stands():
@@ -344,7 +448,9 @@ def test_the_content_type_outranks_what_was_asked_for():
         (REPLY, (50, "client_abort", "gone"), None, None),
         (REPLY[:-1], (50, "cut", "reset"), "cut", "reset"),
         (b"{}", (50,), "malformed", "choices: expected a list, got None"),
-        (b'{"error":{"message":"broken"}}', (50,), "malformed", "broken"),
+        (b'{"error":{"message":"broken"}}', (50,), "error_event", "broken"),
+        (b'{"error":{"message":"full","code":503}}', (50,), "error_event", "full (503)"),
+        (b'{"error":true}', (50,), "error_event", "an error without a message"),
     ],
 )
 def test_a_body_is_whole_broken_off_or_malformed(body, end, error, text):

@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from aitrace.sse import SseEvent, SseParser
+from aitrace.sse import MAX_EVENT_BYTES, SseEvent, SseParser
 
 STREAM = (
     b"\xef\xbb\xbf: hello\n"
@@ -148,3 +148,40 @@ def test_a_long_event_byte_by_byte_takes_linear_time():
     (event,) = parser.feed(b"\n\n")
     assert len(event.data) == size
     assert process_time() - start_s < 2
+
+
+def test_an_event_without_end_is_given_up_and_its_bytes_are_let_go():
+    parser = SseParser()
+    assert parser.feed(b"data: first\n\ndata: ") == [SseEvent("message", b"first", 13)]
+    for _ in range(MAX_EVENT_BYTES >> 20):
+        assert parser.feed(b"x" * (1 << 20)) == []
+    assert parser.is_overlong
+    assert parser.feed(b"\n\ndata: more\n\n") == []
+    parser.close()
+    assert parser.leftover == b""
+
+
+def test_lines_of_one_event_are_counted_together():
+    parser = SseParser()
+    for _ in range(17):
+        parser.feed(b"data: " + b"x" * (1 << 20) + b"\n")
+    assert parser.is_overlong
+
+
+def test_a_long_event_with_an_end_is_read():
+    parser = SseParser()
+    long = b"x" * (MAX_EVENT_BYTES - 100)
+    assert [event.data for event in parser.feed(b"data: " + long + b"\n\n")] == [long]
+    assert not parser.is_overlong
+
+
+def test_pieces_of_whole_events_are_read_as_their_lines_would_be():
+    pieces = [
+        b"data: a\n\n",
+        b"data: b\n\nevent: end\ndata: c\n\n",
+        b"id: 7\ndata: d\n\n",
+        b"event: x\ndata:e\n\n",
+    ]
+    one_by_one = [bytes([byte]) for byte in b"".join(pieces)]
+    assert read(pieces)[0] == read(one_by_one)[0]
+    assert pairs(read(pieces)[0])[1:] == [("message", b"b"), ("end", b"c"), ("message", b"d"), ("x", b"e")]

@@ -1,7 +1,9 @@
 """Rules of the shared stream state that no single protocol's tests state; the adapters' own tests cover the rest."""
 
+import orjson
 import pytest
 
+from aitrace.protocols import PROTOCOLS
 from aitrace.protocols.streams import (
     ShapeError,
     count,
@@ -12,6 +14,7 @@ from aitrace.protocols.streams import (
     shaped_text,
 )
 from aitrace.schema import Usage
+from aitrace.sse import SseEvent
 
 
 def test_the_latest_report_of_each_counter_wins():
@@ -60,3 +63,56 @@ def test_absent_fields_have_their_neutral_value_and_wrong_ones_none():
     assert (shaped_text({}, "text"), shaped_index({"index": None}, "index")) == ("", 0)
     with pytest.raises(ShapeError):
         shaped_text({"text": 5}, "text")
+
+
+def chat(delta):
+    return {"choices": [{"index": 0, "delta": delta}]}
+
+
+def anthropic(kind, field, text):
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": kind, field: text}}
+
+
+ALIKE = [
+    ("chat", [chat({"content": text}) for text in ("a", " b", " c", " d")], "content", "a b c d"),
+    ("chat", [chat({"reasoning": text}) for text in ("a", " b", " c", " d")], "reasoning", ""),
+    (
+        "chat",
+        [chat({"tool_calls": [{"index": 0, "function": {"arguments": text}}]}) for text in ("a", " b", " c")],
+        "tool_call",
+        "",
+    ),
+    ("anthropic", [anthropic("text_delta", "text", text) for text in ("a", " b", " c")], "content", "a b c"),
+    ("anthropic", [anthropic("thinking_delta", "thinking", text) for text in "abc"], "reasoning", ""),
+    (
+        "anthropic",
+        [{**anthropic("text_delta", "text", text), "usage": {"output_tokens": 5}} for text in "abc"],
+        "content",
+        "abc",
+    ),
+]
+
+
+@pytest.mark.parametrize(("protocol", "payloads", "kind", "text"), ALIKE)
+def test_deltas_that_differ_in_their_text_only_are_read_alike(protocol, payloads, kind, text):
+    reader = PROTOCOLS[protocol].open_stream()
+    kinds = [reader.read(SseEvent("message", orjson.dumps(payload), 0)) for payload in payloads]
+    assert kinds == [kind] * len(payloads)
+    assert "".join(reader.text) == text
+
+
+def test_the_start_of_a_tool_call_is_no_example_for_what_follows():
+    reader = PROTOCOLS["chat"].open_stream()
+    for index, name in enumerate(("Read", "Edit", "Bash")):
+        start = chat({"tool_calls": [{"index": index, "function": {"name": name, "arguments": ""}}]})
+        assert reader.read(SseEvent("message", orjson.dumps(start), 0)) == "tool_call"
+    reader.read(SseEvent("message", b"[DONE]", 0))
+    assert reader.ended_tools == ["Read", "Edit", "Bash"]
+
+
+def test_an_error_event_is_one_even_if_it_looks_like_the_delta_before():
+    reader = PROTOCOLS["chat"].open_stream()
+    for text in ("a", "b", "c"):
+        reader.read(SseEvent("message", orjson.dumps(chat({"content": text})), 0))
+    assert reader.read(SseEvent("error", orjson.dumps(chat({"content": "d"})), 0)) is None
+    assert reader.error is not None
