@@ -10,9 +10,9 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, Literal, TypeVar
 
 import orjson
@@ -111,6 +111,16 @@ def line_from_fields(fields: Mapping[str, Any], *, place: str) -> Line:
     return line
 
 
+def conform(kind: str, lines: Sequence[Any]) -> bool:
+    """Whether each of these JSON values is a line of that kind, all of its fields known: `line_from_fields` takes it.
+
+    They are looked at field by field over all lines, which takes a fraction of the time. False may also mean that a
+    look at each line is needed to tell.
+    """
+    cls = KINDS.get(kind)
+    return cls is not None and _conform_fields(_plan(cls), lines, discriminator={"kind"})
+
+
 def _writable(unknown: _Unknown, place: str) -> _Unknown:
     """`unknown`, if it can be written back: readers take deeper nesting than writers."""
     try:
@@ -137,12 +147,16 @@ def fields_from_record(record: RunHeader | RunEnd | CallResult | Scrape) -> dict
 class _Converter:
     """How values of one type are read and written."""
 
-    as_is: frozenset[type]
-    """Types of JSON values that need no look beyond their type."""
+    as_is: Mapping[type, Container[Any] | None]
+    """Values that stay as they are, by the type of the JSON value; None = all of that type."""
     decode: _Decode
-    """Called for the rest; raises `_WrongValueError` for what does not fit."""
+    """Called for the rest, or for all; raises `_WrongValueError` for what does not fit."""
     encode: _Encode | None
     """None if the value is JSON already."""
+    part_type: type | None = None
+    """JSON type of values that have parts, `dict` or `list`; None if none have."""
+    parts_conform: Callable[[Sequence[Any]], bool] | None = None
+    """Whether the parts of all these values fit, see `conform`; None if only a look at each can tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +183,8 @@ class _Plan:
     """All but `extra`, in the order of the dataclass."""
     by_key: dict[str, _Field]
     """The same by their names in JSON."""
-    required: tuple[_Field, ...]
-    """Those that must be there."""
+    required: frozenset[str]
+    """Names in Python of those that must be there."""
     has_extra: bool
     """Whether unknown fields have a place in the dataclass."""
 
@@ -185,7 +199,8 @@ def _decode_fields(plan: _Plan, fields: Mapping[str, Any], unknown: _Unknown) ->
             unknown[key] = value
             continue
         converter = entry.converter
-        if type(value) in converter.as_is:
+        allowed = converter.as_is.get(type(value), ())
+        if allowed is None or value in allowed:
             arguments[entry.name] = value
             continue
         try:
@@ -193,12 +208,41 @@ def _decode_fields(plan: _Plan, fields: Mapping[str, Any], unknown: _Unknown) ->
         except _WrongValueError as error:
             error.path.insert(0, key)
             raise
-    for entry in plan.required:
-        if entry.name not in arguments:
-            missing = _WrongValueError("missing")
-            missing.path.append(entry.key)
-            raise missing
+    if not arguments.keys() >= plan.required:
+        missing = _WrongValueError("missing")
+        missing.path.append(next(e.key for e in plan.fields if e.required and e.name not in arguments))
+        raise missing
     return arguments
+
+
+def _conform_fields(plan: _Plan, records: Sequence[Any], *, discriminator: Collection[str] = ()) -> bool:
+    keys: set[str] = set().union(*records)
+    if not plan.by_key.keys() >= keys.difference(discriminator):
+        return False
+    for key, entry in plan.by_key.items():
+        values = [record[key] for record in records if key in record] if key in keys else []
+        if entry.required and len(values) < len(records):
+            return False
+        if values and not _conform_values(entry.converter, values):
+            return False
+    return True
+
+
+def _conform_values(converter: _Converter, values: Sequence[Any]) -> bool:
+    """Whether the converter takes each of these values."""
+    kinds = set(map(type, values))
+    if len(kinds) > 1 and types.NoneType in kinds and types.NoneType in converter.as_is:
+        values = [value for value in values if value is not None]
+        kinds.remove(types.NoneType)
+    if len(kinds) != 1:
+        return False
+    [kind] = kinds
+    if kind is converter.part_type and converter.parts_conform is not None:
+        return converter.parts_conform(values)
+    allowed = converter.as_is.get(kind, ())
+    if isinstance(allowed, range):
+        return min(values) in allowed and max(values) in allowed
+    return allowed is None or (isinstance(allowed, frozenset) and allowed.issuperset(values))
 
 
 def _encode_fields(plan: _Plan, record: Any) -> dict[str, Any]:
@@ -257,7 +301,7 @@ def _make_plan(cls: type) -> _Plan:
     return _Plan(
         fields=fields,
         by_key={field.key: field for field in fields},
-        required=tuple(field for field in fields if field.required),
+        required=frozenset(field.name for field in fields if field.required),
         has_extra=_EXTRA in hints,
     )
 
@@ -324,32 +368,33 @@ def _integer_in(allowed: range, expected: str) -> _Converter:
             raise _WrongValueError(f"expected {expected}, got {value}")
         return value
 
-    return _Converter(as_is=frozenset(), decode=decode, encode=None)
+    return _Converter(as_is={int: allowed}, decode=decode, encode=None)
 
 
 _INT64 = range(-(2**63), 2**63)
+
+
+def _text_or_integer(value: Any, _unknown: _Unknown, _key: str) -> int:
+    if type(value) is not int or value not in _INT64:
+        raise _WrongValueError(f"expected a string or a number, got {shown(value)}")
+    return value
+
+
 _SCALARS = {
     int: _integer_in(_INT64, "an integer of 64 bits"),
-    str: _Converter(as_is=frozenset({str}), decode=_refuse("a string"), encode=None),
-    bool: _Converter(as_is=frozenset({bool}), decode=_refuse("true or false"), encode=None),
-    float: _Converter(as_is=frozenset({float}), decode=_float, encode=_finite),
+    str: _Converter(as_is={str: None}, decode=_refuse("a string"), encode=None),
+    bool: _Converter(as_is={bool: None}, decode=_refuse("true or false"), encode=None),
+    float: _Converter(as_is={float: None}, decode=_float, encode=_finite),
+    str | int | float: _Converter(as_is={str: None, float: None}, decode=_text_or_integer, encode=None),
 }
 
 
 def _optional(inner: _Converter) -> _Converter:
-    return dataclasses.replace(inner, as_is=inner.as_is | {types.NoneType})
+    return dataclasses.replace(inner, as_is={**inner.as_is, types.NoneType: None})
 
 
 def _literal(words: tuple[str, ...]) -> _Converter:
-    allowed = frozenset(words)
-    refuse = _refuse(f"one of {_listed(words)}")
-
-    def decode(value: Any, unknown: _Unknown, key: str) -> Any:
-        if type(value) is str and value in allowed:
-            return value
-        return refuse(value, unknown, key)
-
-    return _Converter(as_is=frozenset(), decode=decode, encode=None)
+    return _Converter(as_is={str: frozenset(words)}, decode=_refuse(f"one of {_listed(words)}"), encode=None)
 
 
 def _record(cls: type) -> _Converter:
@@ -365,12 +410,22 @@ def _record(cls: type) -> _Converter:
             unknown[key] = inner
         return record
 
-    return _Converter(as_is=frozenset(), decode=decode, encode=lambda record: _encode_fields(plan, record))
+    return _Converter(
+        as_is={},
+        decode=decode,
+        encode=lambda record: _encode_fields(plan, record),
+        part_type=dict,
+        parts_conform=lambda records: _conform_fields(plan, records),
+    )
 
 
 def _tuple(item_hint: Any) -> _Converter:
     item = _converter(item_hint)
-    simple = _INTEGER_ONLY if item_hint is int else item.as_is
+    simple = (
+        _INTEGER_ONLY
+        if item_hint is int
+        else frozenset(kind for kind, allowed in item.as_is.items() if allowed is None)
+    )
     refuse = _refuse("a list")
 
     def decode(value: Any, unknown: _Unknown, key: str) -> Any:
@@ -385,17 +440,23 @@ def _tuple(item_hint: Any) -> _Converter:
             unknown[key] = inner
         return items
 
+    def parts_conform(lists: Sequence[Any]) -> bool:
+        parts = list(chain.from_iterable(lists))
+        return not parts or _conform_values(item, parts)
+
     encode_item = item.encode
-    if encode_item is None:
-        return _Converter(as_is=frozenset(), decode=decode, encode=None)
     return _Converter(
-        as_is=frozenset(), decode=decode, encode=lambda value: [encode_item(part) for part in value]
+        as_is={},
+        decode=decode,
+        encode=None if encode_item is None else lambda value: [encode_item(part) for part in value],
+        part_type=list,
+        parts_conform=parts_conform,
     )
 
 
 def _dict(value_hint: Any) -> _Converter:
     if value_hint is Any:
-        return _Converter(as_is=frozenset({dict}), decode=_refuse("an object"), encode=None)
+        return _Converter(as_is={dict: None}, decode=_refuse("an object"), encode=None)
     item = _converter(value_hint)
     refuse = _refuse("an object")
 
@@ -407,15 +468,16 @@ def _dict(value_hint: Any) -> _Converter:
     if value_hint is float:
         # An engine may report NaN for what it has not measured; a value that is not known is left out.
         return _Converter(
-            as_is=frozenset(),
+            as_is={},
             decode=decode,
             encode=lambda value: {k: v for k, v in value.items() if math.isfinite(v)},
         )
-    return _Converter(as_is=frozenset(), decode=decode, encode=None)
+    return _Converter(as_is={}, decode=decode, encode=None)
 
 
 def _decode_item(item: _Converter, value: Any, unknown: _Unknown, key: str) -> Any:
-    if type(value) in item.as_is:
+    allowed = item.as_is.get(type(value), ())
+    if allowed is None or value in allowed:
         return value
     try:
         return item.decode(value, unknown, key)
@@ -444,6 +506,15 @@ def _decode_blocks(value: Any, _unknown: _Unknown, _key: str) -> tuple[tuple[int
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
+def _conform_blocks(lists: Sequence[list[Any]]) -> bool:
+    return not any(len(numbers) % 2 for numbers in lists) and _conform_integers(lists)
+
+
+def _conform_integers(lists: Sequence[list[Any]]) -> bool:
+    numbers = list(chain.from_iterable(lists))
+    return not numbers or _conform_values(_SCALARS[int], numbers)
+
+
 def _encode_blocks(blocks: tuple[tuple[int, int], ...]) -> list[int]:
     return [number for run in blocks for number in run]
 
@@ -453,6 +524,11 @@ def _decode_differences(value: Any, _unknown: _Unknown, _key: str) -> tuple[int,
     if not _fit(points):
         raise _WrongValueError("expected differences that add up to integers of 64 bits")
     return points
+
+
+def _conform_differences(lists: Sequence[list[Any]]) -> bool:
+    # Differences that may go up and down are looked at one by one.
+    return _conform_integers(lists) and all(sum(map(abs, numbers)) in _INT64 for numbers in lists)
 
 
 def _encode_differences(points: tuple[int, ...]) -> list[int]:
@@ -466,8 +542,20 @@ _KEYS: dict[tuple[type, str], str] = {(Call, "call_class"): "class"}
 _FORMS: dict[tuple[type, str], _Converter] = {
     (Segment, "size"): _COUNT,
     **{(Usage, field.name): _optional(_COUNT) for field in dataclasses.fields(Usage)},
-    (Segment, "blocks"): _Converter(as_is=frozenset(), decode=_decode_blocks, encode=_encode_blocks),
-    (Events, "at_ns"): _Converter(as_is=frozenset(), decode=_decode_differences, encode=_encode_differences),
+    (Segment, "blocks"): _Converter(
+        as_is={},
+        decode=_decode_blocks,
+        encode=_encode_blocks,
+        part_type=list,
+        parts_conform=_conform_blocks,
+    ),
+    (Events, "at_ns"): _Converter(
+        as_is={},
+        decode=_decode_differences,
+        encode=_encode_differences,
+        part_type=list,
+        parts_conform=_conform_differences,
+    ),
 }
 """Fields whose JSON form is not that of their type, or that are added up over many lines."""
 

@@ -1,28 +1,71 @@
 """Pure: what a call's prompt consists of, segment by segment."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import chain
+from typing import Protocol, runtime_checkable
 
 from aitrace.schema import Call, Segment, Trace
 
+_KEPT_IDS = 2**20
+"""Most segment ids that are kept for prompts that continue them."""
+
+
+PromptParts = tuple[int | None, int, Sequence[int]]
+"""Call whose prompt is continued, None if nothing is kept; segments kept of it; segments added."""
+
+
+@runtime_checkable
+class HasPromptParts(Protocol):
+    """A sequence of calls that tells their prompts without decoding the calls."""
+
+    def prompt_parts(self, call_id: int) -> PromptParts:
+        """What the prompt of a call is made of."""
+
 
 class PromptResolver:
-    """Resolves `{base, keep, add}` prompts to segment ids; calls must be asked for in order of their ids at first.
+    """Resolves `{base, keep, add}` prompts to segment ids, in any order.
 
-    Resolved prompts are kept as tuples of segment ids: a session of 150 turns shares them by slicing, so this costs
-    one machine word per segment and call.
+    The prompts resolved last are kept, so that one which continues another costs what it adds; how many is bounded.
     """
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[Call], *, kept_ids: int = _KEPT_IDS) -> None:
         self._calls = calls
-        self._resolved: list[tuple[int, ...]] = []
+        self._parts = calls.prompt_parts if isinstance(calls, HasPromptParts) else self._decoded_parts
+        self._kept_ids = kept_ids
+        self._resolved: OrderedDict[int, tuple[int, ...]] = OrderedDict()
+        self._held_ids = 0
 
     def segment_ids(self, call_id: int) -> tuple[int, ...]:
         """Segments of the prompt of `call_id`, in order."""
-        while len(self._resolved) <= call_id:
-            prompt = self._calls[len(self._resolved)].prompt
-            kept = () if prompt.base is None else self._resolved[prompt.base][: prompt.keep]
-            self._resolved.append(kept + prompt.add)
-        return self._resolved[call_id]
+        known = self._resolved.get(call_id)
+        if known is not None:
+            self._resolved.move_to_end(call_id)
+            return known
+        base, keep, added = self._parts(call_id)
+        kept: tuple[int, ...] = ()
+        parts = [added]
+        while base is not None:
+            known = self._resolved.get(base)
+            if known is not None:
+                kept = known[:keep]
+                break
+            base, base_keep, added = self._parts(base)
+            parts.append(added[: max(keep - base_keep, 0)])
+            keep = min(keep, base_keep)
+        segment_ids = kept + tuple(chain.from_iterable(reversed(parts)))
+        self._keep(call_id, segment_ids)
+        return segment_ids
+
+    def _decoded_parts(self, call_id: int) -> PromptParts:
+        prompt = self._calls[call_id].prompt
+        return prompt.base, prompt.keep, prompt.add
+
+    def _keep(self, call_id: int, segment_ids: tuple[int, ...]) -> None:
+        self._resolved[call_id] = segment_ids
+        self._held_ids += len(segment_ids)
+        while self._held_ids > self._kept_ids and len(self._resolved) > 1:
+            self._held_ids -= len(self._resolved.popitem(last=False)[1])
 
 
 def prompt_size(trace: Trace, segment_ids: Sequence[int]) -> int:

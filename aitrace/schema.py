@@ -5,6 +5,7 @@ referred to, then a footer. All times are ns offsets on the clock that the heade
 "not known"; each field says why it can be.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,11 +30,11 @@ Trigger = Literal["completion", "dispatch"]
 GapCause = Literal["tool", "user", "harness", "backoff", "unknown"]
 ErrorKind = Literal[
     "refused",  # 429, 503 or 529: the endpoint has no room
-    "http_error",  # any other status of 400 and above
+    "http_error",  # any other status of 300 and above
     "connect",  # no connection came about
     "timeout",  # a limit of ours ran out
     "cut",  # the stream stopped before the protocol's own end
-    "error_event",  # an error inside a stream that had begun
+    "error_event",  # an error inside a stream that had begun, or as the body of an answer with status 200
     "malformed",  # the answer is not of this protocol
     "client_abort",  # the client went away, or a replay was stopped
     "unrecorded",  # how it ended is not known: the recorder stopped before, or had to drop what it saw
@@ -360,15 +361,15 @@ Line = Header | Session | Segment | Call | Update | Footer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A whole trace in memory."""
+    """A whole trace, in memory or, where its lines are decoded as they are asked for, on disk."""
 
     header: Header
     """The first line."""
     sessions: tuple[Session, ...]
     """By id: `sessions[i].id == i`."""
-    segments: tuple[Segment, ...]
+    segments: Sequence[Segment]
     """By id."""
-    calls: tuple[Call, ...]
+    calls: Sequence[Call]
     """By id."""
     footer: Footer | None = None
     """None if the file has no clean end."""

@@ -7,7 +7,7 @@ before the next begins, so a cut tail costs at most the lines of one frame.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from aitrace.errors import InputError, UsageError
 from aitrace.migrate import migrate_fields, version_from_header
 from aitrace.schema import Call, Footer, Header, Line, Segment, Session, Trace, Update
 from aitrace.updates import updated_call
-from aitrace.validate import Finding, ReferenceRules
+from aitrace.validate import ReferenceRules
 
 _FRAME_LINES = 2000
 _FRAME_BYTES = 1 << 20
@@ -258,6 +258,11 @@ class TraceReader:
         """Whether the header was decoded."""
         return self._version > 0
 
+    @property
+    def version(self) -> int:
+        """Version of the format that the lines are in; 0 before the header was decoded."""
+        return self._version
+
     def place(self, number: int) -> str:
         """Where line `number` (from 1) stands, for the text of errors."""
         return f"{self.name}:{number}"
@@ -273,20 +278,22 @@ class TraceReader:
             for text in self._texts(stream):
                 head, *others = text.split(b"\n")
                 begun.append(head)
-                for other in others:
-                    yield from self._whole(b"".join(begun))
-                    begun = [other]
+                if others:
+                    *whole, rest = b"".join(begun), *others
+                    yield from self._whole(whole)
+                    begun = [rest]
             rest = b"".join(begun)
         if rest.strip():
             yield from self._unended(rest)
         if self._lines == 0:
             raise InputError(f"{self.name}: holds no whole line of a trace", hint=_NOTHING_HINT)
 
-    def _whole(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        self._number += 1
-        if data.strip():
-            self._lines += 1
-            yield self._number, data
+    def _whole(self, lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+        for data in lines:
+            self._number += 1
+            if data and not data.isspace():
+                self._lines += 1
+                yield self._number, data
 
     def _unended(self, rest: bytes) -> Iterator[tuple[int, bytes]]:
         """The last line, if it is whole but for its newline (files that went through an editor)."""
@@ -295,7 +302,7 @@ class TraceReader:
         except orjson.JSONDecodeError:
             self._lose(len(rest))
         else:
-            yield from self._whole(rest)
+            yield from self._whole([rest])
 
     @property
     def check_hint(self) -> str:
@@ -427,9 +434,14 @@ def read_trace(path: str | Path) -> Trace:
     """
     trace, report = read_trace_reported(path)
     if report.damage is not None:
-        report.damage.hint = f"{report.damage.hint}; aitrace inspect {path} shows what is good before it"
-        raise report.damage
+        raise with_inspect_hint(report.damage, path)
     return trace
+
+
+def with_inspect_hint(damage: InputError, path: str | Path) -> InputError:
+    """What is wrong with a trace of which some calls are good."""
+    damage.hint = f"{damage.hint}; aitrace inspect {path} shows what is good before it"
+    return damage
 
 
 def read_trace_reported(path: str | Path) -> tuple[Trace, ReadReport]:
@@ -447,7 +459,7 @@ def read_trace_reported(path: str | Path) -> tuple[Trace, ReadReport]:
     try:
         for number, data in rows:
             line = reader.decode(number, data)
-            _demand(reader, rules.check(number, line))
+            demand_rules(reader, rules, number, line)
             if isinstance(line, Update):
                 lines[Call][line.call] = updated_call(lines[Call][line.call], line)
             else:
@@ -468,8 +480,13 @@ def read_trace_reported(path: str | Path) -> tuple[Trace, ReadReport]:
     return trace, report
 
 
-def _demand(reader: TraceReader, findings: list[Finding]) -> None:
-    for finding in findings:
+def demand_rules(reader: TraceReader, rules: ReferenceRules, number: int, line: Line) -> None:
+    """Check the next line of what is read against the rules of `read_trace`.
+
+    Raises:
+        InputError: It breaks one.
+    """
+    for finding in rules.check(number, line):
         raise InputError(f"{reader.place(finding.line)}: {finding.message}", hint=reader.check_hint)
 
 

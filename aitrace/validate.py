@@ -10,10 +10,11 @@ any two lines. Its request, and its end once it is known, stay as they are; so a
 are there, which may be long after the line that states it.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from aitrace.schema import (
     Call,
@@ -37,6 +38,8 @@ MAX_SEGMENT_BLOCKS = 2**20
 """Most blocks of one segment: a line of 80 bytes must not make a reader list more."""
 
 _GAP_TOLERANCE_NS = 1
+_NO_END = -(2**63)
+"""Stands for an end that is not known, in an array."""
 _COUNTERS = tuple(field.name for field in fields(Usage))
 _WIRE_COUNTS = ("connection", "connect_ns", "request_bytes", "response_bytes")
 _TIME_PATHS = (
@@ -85,6 +88,45 @@ class _CallFacts(NamedTuple):
     """1 for a first try."""
     line: int
     """Number of its line, from 1."""
+
+
+class _CallTable:
+    """Facts of calls by id; in one array as long as ids are dense, since a trace may have millions."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+        self._count = 0
+        self._others: dict[int, _CallFacts] = {}
+
+    def get(self, call: int | None) -> _CallFacts | None:
+        """What is known of a call; None if nothing is."""
+        if call is None or not 0 <= call < self._count:
+            return None if call is None else self._others.get(call)
+        start = call * _FACTS
+        facts = _CallFacts._make(self._numbers[start : start + _FACTS])
+        return facts._replace(end_ns=None) if facts.end_ns == _NO_END else facts
+
+    def __getitem__(self, call: int) -> _CallFacts:
+        facts = self.get(call)
+        if facts is None:
+            raise KeyError(call)
+        return facts
+
+    def __setitem__(self, call: int, facts: _CallFacts) -> None:
+        if not 0 <= call <= self._count:
+            self._others[call] = facts
+            return
+        known = facts if facts.end_ns is not None else facts._replace(end_ns=_NO_END)
+        numbers = array("q", cast("tuple[int, ...]", known))
+        if call < self._count:
+            self._numbers[call * _FACTS : (call + 1) * _FACTS] = numbers
+            return
+        self._numbers.extend(numbers)
+        self._count += 1
+        self._others.pop(call, None)
+
+
+_FACTS = len(_CallFacts._fields)
 
 
 class _Wait(NamedTuple):
@@ -149,9 +191,9 @@ class ReferenceRules:
     def __init__(self) -> None:
         self.header: Header | None = None
         """None before it was seen."""
-        self.sessions: dict[int, Session] = {}
-        """Sessions seen so far, by id."""
-        self.calls: dict[int, _CallFacts] = {}
+        self.roots: dict[int, int] = {}
+        """Root of each session seen so far, by its id."""
+        self.calls = _CallTable()
         """Calls seen so far, by id."""
         self.footer: Footer | None = None
         """None before it was seen."""
@@ -190,16 +232,16 @@ class ReferenceRules:
             yield "tree", f"session.root: a session without parent is its own root, got {session.root}"
         if parent is not None:
             problem = self._session_ids.problem_of(parent)
-            known = self.sessions.get(parent)
+            root = self.roots.get(parent)
             if problem is not None:
                 yield "reference", f"session.parent: session {parent} {problem}"
-            elif known is not None and known.root != session.root:
+            elif root is not None and root != session.root:
                 yield (
                     "tree",
-                    f"session.root: expected {known.root}, the root of its parent, got {session.root}",
+                    f"session.root: expected {root}, the root of its parent, got {session.root}",
                 )
         yield from _id_problem(self._session_ids.add(session.id))
-        self.sessions[session.id] = session
+        self.roots[session.id] = session.root
 
     def _segment_problems(self, segment: Segment) -> Iterator[tuple[str, str]]:
         yield from _id_problem(self._segment_ids.add(segment.id))
@@ -240,7 +282,7 @@ class ReferenceRules:
             if problem is not None:
                 yield "reference", f"call.after.{index}.call: call {call.id} waits for {problem}"
         yield from _id_problem(self._call_ids.add(call.id))
-        base = self.calls.get(call.prompt.base) if call.prompt.base is not None else None
+        base = self.calls.get(call.prompt.base)
         kept = min(max(call.prompt.keep, 0), base.prompt_length) if base else 0
         self.calls[call.id] = _CallFacts(
             session=call.session,
@@ -438,7 +480,7 @@ class TraceRules:
                 f"call.attempt: {call.attempt} with retry_of {call.retry_of}; only a retry is beyond 1",
             )
             return
-        other = self._references.calls.get(call.retry_of) if call.retry_of is not None else None
+        other = self._references.calls.get(call.retry_of)
         if other is None or call.retry_of == call.id:
             return
         if other.session != call.session:
@@ -484,10 +526,10 @@ class TraceRules:
         yield from _gap_problems(index, wait.gap_ns, request_ns - trigger_ns)
 
     def _same_tree(self, one: int, other: int) -> bool:
-        sessions = self._references.sessions
-        if one not in sessions or other not in sessions:
+        roots = self._references.roots
+        if one not in roots or other not in roots:
             return True  # reported as a reference
-        return sessions[one].root == sessions[other].root
+        return roots[one] == roots[other]
 
 
 def _id_problem(message: str | None) -> Iterator[tuple[str, str]]:
@@ -550,17 +592,19 @@ def _tool_time_problems(
         if at_ns is None:
             continue
         if at_ns < times.request_ns or (times.end_ns is not None and at_ns > times.end_ns):
+            span = f"{times.request_ns} to {times.end_ns}"
             yield (
                 "times",
-                f"{owner}.tool_calls.{index}.end_ns: {at_ns} lies outside of the call, {times.request_ns} to {times.end_ns}",
+                f"{owner}.tool_calls.{index}.end_ns: {at_ns} lies outside of the call, {span}",
             )
 
 
 def _event_problems(owner: str, events: Events, times: _CallFacts) -> Iterator[tuple[str, str]]:
-    if len(events.at_ns) != len(events.size_bytes):
+    moments, sizes = len(events.at_ns), len(events.size_bytes)
+    if sizes != moments:
         yield (
             "events",
-            f"{owner}.events.size_bytes: expected {len(events.at_ns)} sizes, one for each time, got {len(events.size_bytes)}",
+            f"{owner}.events.size_bytes: expected {moments} sizes, one for each time, got {sizes}",
         )
     if any(later < earlier for earlier, later in pairwise(events.at_ns)):
         yield "events", f"{owner}.events.at_ns: runs backwards"

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from aitrace import codec, results, schema
-from aitrace.codec import decode_line, decode_record, encode_line, encode_record
+from aitrace.codec import conform, decode_line, decode_record, encode_line, encode_record
 from aitrace.errors import InputError
 from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
 from aitrace.schema import (
@@ -355,3 +355,58 @@ def test_integers_of_run_records_have_64_bits_too():
     )
     with pytest.raises(InputError, match=rf"^x:1: at_ns: expected an integer of 64 bits, got {2**63}$"):
         decode_record(results.Scrape, data, place="x:1")
+
+
+def test_signals_of_a_call_are_strings_and_numbers():
+    call = make_call_result(signals={"worker": "w1", "id": 7, "ttft_ms": 1.5})
+    assert decode_record(results.CallResult, encode_record(call), place="x:1") == call
+
+
+@pytest.mark.parametrize("value", [b"true", b"null", b"[]", b"9223372036854775808"])
+def test_a_signal_of_another_kind_is_refused(value):
+    data = encode_record(make_call_result(signals={"id": 7})).replace(b'{"id":7}', b'{"id":%b}' % value)
+    with pytest.raises(InputError, match=r"^x:1: signals.id: expected a string or a number, got"):
+        decode_record(results.CallResult, data, place="x:1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        ("call", [FULL_CALL, replace(FULL_CALL, usage=Usage(), streamed=None)]),
+        ("session", [Session(id=0, root=0), Session(id=1, root=0, parent=0, evidence=("a",))]),
+        ("segment", [Segment(id=0, role="user", type="text", size=1, blocks=((0, 1),), text="x")]),
+        ("footer", [Footer(sessions=1, segments=0, calls=0, blocks=0)]),
+    ],
+)
+def test_lines_conform_together_as_they_do_one_by_one(kind, lines):
+    fields = [orjson.loads(encode_line(line)) for line in lines]
+    assert conform(kind, fields)
+    for number in range(len(fields)):
+        assert not conform(kind, [*fields[:number], {**fields[number], "x_new": 1}, *fields[number + 1 :]])
+        for name in fields[number]:
+            damaged = [dict(line) for line in fields]
+            damaged[number][name] = {"not": ["right"]}
+            assert name == "kind" or not conform(kind, damaged)
+
+
+@pytest.mark.parametrize("kind", ["header", "x"])
+def test_a_kind_that_does_not_follow_the_header_conforms_to_nothing(kind):
+    assert not conform(kind, [{"kind": kind}])
+
+
+def test_lists_that_are_empty_everywhere_conform():
+    fields = orjson.loads(encode_line(replace(FULL_CALL, prompt=Prompt())))
+    fields["after"], fields["tool_calls"], fields["prompt"]["add"] = [], [], []
+    fields["events"] = {"at_ns": [], "size_bytes": []}
+    assert conform("call", [fields])
+    assert not conform("call", [{**fields, "after": [[]]}])
+
+
+def test_what_is_not_known_conforms_beside_what_is():
+    fields = [orjson.loads(encode_line(replace(FULL_CALL, turn=turn))) for turn in (1, 2, 3)]
+    fields[1]["turn"] = None
+    assert conform("call", fields)
+    fields[1]["turn"] = "2"
+    assert not conform("call", fields)
+    fields[1]["turn"], fields[2]["id"] = 2, None
+    assert not conform("call", fields)

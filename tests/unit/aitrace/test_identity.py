@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from aitrace.identity import BlockIdentity
-from aitrace.testing import TraceBuilder, make_trace
+from aitrace.schema import Prompt
+from aitrace.testing import TraceBuilder, make_call, make_segment, make_trace
 
 INSTANCES = range(1, 4)
 
@@ -172,3 +175,20 @@ def test_partial_ends_of_prompts_of_different_length_differ():
     trace, ((one,), (other,)) = two_trees([(650, "system")], [(74, "system")], block_scope="tree")
     identity = BlockIdentity(trace, share_system=True)
     assert keys(identity, one, 1)[-1] != keys(identity, other, 1)[-1]
+
+
+@pytest.mark.parametrize("shared", [range(2, 5), range(3), range(5, 8), range(8), range(0)])
+def test_blocks_of_a_segment_are_shared_wherever_they_stand_in_it(shared):
+    blocks = tuple((block, 1) for block in shared)
+    lines = make_trace(2, 1)
+    segments = (
+        make_segment(0, 8 * 64, 0),
+        make_segment(1, 64 * len(blocks), 0, blocks=blocks),
+    )
+    calls = tuple(make_call(number, number, prompt=Prompt(add=(number,))) for number in range(2))
+    trace = replace(lines, sessions=lines.sessions[:2], segments=segments, calls=calls, footer=None)
+    identity = BlockIdentity(trace)
+    one, other = keys(identity, 0, 1), keys(identity, 0, 2)
+    assert [place for place in range(8) if one[place] == other[place]] == list(shared)
+    assert len(set(one)) == 8
+    assert identity.have_common().tolist() == [bool(blocks)] * 2

@@ -24,6 +24,22 @@ def test_a_later_prompt_can_be_asked_for_first():
     assert prompts.segment_ids(0) == (0, 1)
 
 
+def test_prompts_that_are_not_kept_any_more_are_resolved_again():
+    prompts = PromptResolver(CALLS, kept_ids=3)
+    expected = [(0, 1), (0, 1, 2, 3), (0, 1, 2, 4), (5,), ()]
+    for call in (2, 0, 4, 3, 1, 2, 2, 1, 0):
+        assert prompts.segment_ids(call) == expected[call]
+
+
+def test_a_sequence_may_tell_prompts_without_decoding_calls():
+    class Parts:
+        def prompt_parts(self, call_id):
+            return [(None, 0, [7, 8]), (0, 1, [9])][call_id]
+
+    prompts = PromptResolver(Parts())
+    assert (prompts.segment_ids(1), prompts.segment_ids(0)) == ((7, 9), (7, 8))
+
+
 def test_the_size_of_a_prompt_is_the_sum_of_its_segments():
     trace = make_trace(1, 3)
     assert prompt_size(trace, PromptResolver(trace.calls).segment_ids(2)) == 1000 + 200 + 2 * (100 + 300)

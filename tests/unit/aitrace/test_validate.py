@@ -478,6 +478,27 @@ def test_the_reference_rules_are_enough_without_a_header():
     assert rules.call_count == 1
 
 
+def test_calls_whose_ids_are_not_dense_are_known_by_their_ids():
+    rules = ReferenceRules()
+    rules.check(1, ROOT)
+    for number, call in enumerate((0, 2, 3, 1, 2, -1, 10**15), 2):
+        rules.check(number, make_call(call, attempt=number))
+    known = {call: facts.attempt for call in (-1, 0, 1, 2, 3, 10**15) if (facts := rules.calls.get(call))}
+    assert known == {-1: 7, 0: 2, 1: 5, 2: 6, 3: 4, 10**15: 8}
+    assert (rules.calls.get(4), rules.calls.get(None)) == (None, None)
+    with pytest.raises(KeyError):
+        rules.calls[4]
+
+
+def test_the_end_of_a_call_is_known_once_an_update_tells_it():
+    rules = ReferenceRules()
+    rules.check(1, ROOT)
+    rules.check(2, OPEN)
+    assert rules.calls[0].end_ns is None
+    rules.check(3, make_update(0))
+    assert rules.calls[0].end_ns == make_update(0).times.end_ns
+
+
 def test_a_segment_with_text_before_any_header_is_judged_by_nothing():
     assert TraceRules().check(1, make_segment(0, 64, 0, text="x")) == []
 
