@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Protocol
 
+from aitrace.timer_fd import HAS_TIMER_FD, TimerFd
 from aitrace.units import NS_PER_S
 
 
@@ -24,7 +25,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks. Sleeps are as precise as the platform has them: to about 0.1 ms on Linux, else to 1 ms."""
+
+    def __init__(self) -> None:
+        self._timer: TimerFd | None = None
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
@@ -34,4 +38,10 @@ class SystemClock:
 
     async def sleep_until(self, at_ns: int) -> None:
         wait_ns = at_ns - time.monotonic_ns()
-        await asyncio.sleep(max(0, wait_ns) / NS_PER_S)
+        if wait_ns <= 0 or not HAS_TIMER_FD:
+            await asyncio.sleep(max(0, wait_ns) / NS_PER_S)
+            return
+        loop = asyncio.get_running_loop()
+        if self._timer is None or self._timer.loop is not loop:
+            self._timer = TimerFd(loop)
+        await self._timer.sleep_until(at_ns)

@@ -10,7 +10,8 @@ import pytest
 from aitrace.clock import SystemClock
 from aitrace.units import NS_PER_S
 from replayer.endpoint import TLS_FAILED
-from replayer.transport import AiohttpTransport, Failure, Fetched, OutgoingRequest, Stamps, tls_text
+from replayer.http.socket_transport import SocketTransport
+from replayer.http.transport import AiohttpTransport, Failure, Fetched, OutgoingRequest, Stamps, tls_text
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -27,6 +28,8 @@ class Sink:
 
     def on_headers(self, status, _headers, at_ns) -> None:
         self.status, self.headers_ns = status, at_ns
+
+    is_spoilt = False
 
     def on_chunk(self, data, at_ns) -> None:
         self.chunks.append((at_ns, data))
@@ -64,11 +67,26 @@ async def listening(serve: Serve) -> AsyncIterator[str]:
         server.close()
 
 
-def transport(timeout_s: float = 5.0) -> AiohttpTransport:
+def pages(timeout_s: float = 5.0) -> AiohttpTransport:
     return AiohttpTransport(SystemClock(), timeout_ns=round(timeout_s * NS_PER_S))
 
 
-async def test_every_step_of_a_call_is_stamped_in_order():
+@pytest.fixture(params=["aiohttp", "socket", "socket-loop"])
+def transport(request):
+    """Makes a transport; every rule holds for each kind."""
+
+    def made(timeout_s: float = 5.0) -> AiohttpTransport | SocketTransport:
+        if request.param == "aiohttp":
+            return pages(timeout_s)
+        kernel_times = request.param == "socket"
+        return SocketTransport(
+            SystemClock(), timeout_ns=round(timeout_s * NS_PER_S), kernel_times=kernel_times
+        )
+
+    return made
+
+
+async def test_every_step_of_a_call_is_stamped_in_order(transport):
     async def serve(reader, writer):
         await read_request(reader)
         writer.write(HEAD + chunk(b"one"))
@@ -85,7 +103,7 @@ async def test_every_step_of_a_call_is_stamped_in_order():
     assert sink.chunks[1][0] - sink.chunks[0][0] > 40_000_000
 
 
-async def test_the_request_is_plain_and_complete():
+async def test_the_request_is_plain_and_complete(transport):
     seen: list[tuple[bytes, bytes]] = []
 
     async def serve(reader, writer):
@@ -102,7 +120,7 @@ async def test_the_request_is_plain_and_complete():
     assert {b"content-type: application/json", b"content-length: 7"} <= lines
 
 
-async def test_a_connection_is_used_again():
+async def test_a_connection_is_used_again(transport):
     async def serve(reader, writer):
         while True:
             await read_request(reader)
@@ -116,7 +134,7 @@ async def test_a_connection_is_used_again():
     assert stamps[1].connected_ns is not None
 
 
-async def test_a_body_counts_as_uploaded_when_its_last_byte_has_left():
+async def test_a_body_counts_as_uploaded_when_its_last_byte_has_left(transport):
     async def serve(reader, writer):
         await asyncio.sleep(0.2)
         await read_request(reader)
@@ -132,7 +150,7 @@ async def test_a_body_counts_as_uploaded_when_its_last_byte_has_left():
     assert stamps.uploaded_ns - stamps.sent_ns > 150_000_000
 
 
-async def test_an_answer_that_is_compressed_all_the_same_is_not_unpacked():
+async def test_an_answer_that_is_compressed_all_the_same_is_not_unpacked(transport):
     async def serve(reader, writer):
         await read_request(reader)
         writer.write(HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n"))
@@ -144,7 +162,7 @@ async def test_an_answer_that_is_compressed_all_the_same_is_not_unpacked():
     assert sink.body == b"\x1f\x8b not really"
 
 
-async def test_a_redirect_is_an_answer_and_not_followed():
+async def test_a_redirect_is_an_answer_and_not_followed(transport):
     requests = 0
 
     async def serve(reader, writer):
@@ -170,7 +188,7 @@ async def test_a_redirect_is_an_answer_and_not_followed():
         (b"SSH-2.0-OpenSSH_9.2\r\n", None),
     ],
 )
-async def test_a_broken_answer_is_told_by_kind_and_tried_once(answer, failure):
+async def test_a_broken_answer_is_told_by_kind_and_tried_once(transport, answer, failure):
     requests = 0
 
     async def serve(reader, writer):
@@ -187,7 +205,7 @@ async def test_a_broken_answer_is_told_by_kind_and_tried_once(answer, failure):
     assert requests == 1
 
 
-async def test_chunks_before_a_cut_are_kept():
+async def test_chunks_before_a_cut_are_kept(transport):
     async def serve(reader, writer):
         await read_request(reader)
         writer.write(HEAD + chunk(b"one"))
@@ -199,7 +217,7 @@ async def test_chunks_before_a_cut_are_kept():
     assert sink.body == b"one"
 
 
-async def test_nobody_listening_is_told_in_the_systems_words():
+async def test_nobody_listening_is_told_in_the_systems_words(transport):
     async with listening(lambda _reader, _writer: asyncio.sleep(0)) as url:
         pass
     stamps = Stamps()
@@ -209,7 +227,7 @@ async def test_nobody_listening_is_told_in_the_systems_words():
     assert stamps == Stamps()
 
 
-async def test_a_name_that_does_not_resolve_is_no_connection():
+async def test_a_name_that_does_not_resolve_is_no_connection(transport):
     async with transport() as network:
         request = OutgoingRequest(url="http://no-such-host.invalid/v1/x", body=b"{}")
         got = await network.send(request, Sink(), Stamps())
@@ -223,7 +241,7 @@ async def test_a_server_that_does_not_speak_tls_is_told_as_such():
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
 
-    async with listening(serve) as url, transport() as network:
+    async with listening(serve) as url, pages() as network:
         got = await network.fetch(url.replace("http:", "https:"))
     assert got == Failure(kind="connect", text=f"{TLS_FAILED}: wrong version number")
 
@@ -235,7 +253,7 @@ def test_a_certificate_that_is_not_trusted_is_told_as_such():
 
 
 @pytest.mark.parametrize("before", [b"", HEAD, HEAD + chunk(b"one")])
-async def test_silence_runs_into_the_timeout_whenever_it_falls(before):
+async def test_silence_runs_into_the_timeout_whenever_it_falls(transport, before):
     async def serve(reader, writer):
         await read_request(reader)
         writer.write(before)
@@ -246,7 +264,27 @@ async def test_silence_runs_into_the_timeout_whenever_it_falls(before):
     assert got == Failure(kind="timeout", text="nothing came for 0.2 s")
 
 
-async def test_an_answer_may_take_longer_than_the_timeout_if_it_never_pauses_so_long():
+async def test_each_of_several_silences_runs_into_its_own_timeout(transport):
+    """Some begin later than others, and one ends in time."""
+
+    async def serve(reader, writer):
+        _, body = await read_request(reader)
+        if body == b"answered":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await reader.read()
+
+    async with listening(serve) as url, transport(timeout_s=0.2) as network, asyncio.TaskGroup() as group:
+        calls = []
+        for body in (b"first", b"answered", b"second", b"third"):
+            calls.append(
+                group.create_task(network.send(OutgoingRequest(url=url, body=body), Sink(), Stamps()))
+            )
+            await asyncio.sleep(0.05)
+        silent = Failure(kind="timeout", text="nothing came for 0.2 s")
+        assert [silent, None, silent, silent] == [await call for call in calls]
+
+
+async def test_an_answer_may_take_longer_than_the_timeout_if_it_never_pauses_so_long(transport):
     async def serve(reader, writer):
         await read_request(reader)
         writer.write(HEAD)
@@ -261,7 +299,7 @@ async def test_an_answer_may_take_longer_than_the_timeout_if_it_never_pauses_so_
     assert sink.body == b"x" * 8
 
 
-async def test_a_cancelled_call_closes_its_connection_and_keeps_what_came():
+async def test_a_cancelled_call_closes_its_connection_and_keeps_what_came(transport):
     gone = asyncio.Event()
 
     async def serve(reader, writer):
@@ -287,23 +325,36 @@ async def test_a_page_is_fetched_with_its_status():
         await read_request(reader)
         writer.write(b"HTTP/1.1 404 No\r\nContent-Length: 5\r\n\r\nnope\n")
 
-    async with listening(serve) as url, transport() as network:
+    async with listening(serve) as url, pages() as network:
         assert await network.fetch(url) == Fetched(status=404, body=b"nope\n")
 
 
+async def test_a_page_without_end_is_given_up():
+    async def serve(reader, writer):
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        for _ in range(40):
+            writer.write(b"x" * (1 << 20))
+            await writer.drain()
+
+    async with listening(serve) as url, pages() as network:
+        got = await network.fetch(url)
+    assert got == Failure(kind="malformed", text="a page of more than 16 MiB")
+
+
 async def test_a_page_that_cannot_be_fetched_is_a_failure():
-    async with listening(lambda _reader, _writer: asyncio.sleep(0)) as url, transport() as network:
+    async with listening(lambda _reader, _writer: asyncio.sleep(0)) as url, pages() as network:
         got = await network.fetch(url)
     assert isinstance(got, Failure)
     assert got.kind == "cut"
 
 
-async def test_outside_its_block_a_transport_is_of_no_use():
+async def test_outside_its_block_a_transport_is_of_no_use(transport):
     with pytest.raises(RuntimeError, match="outside its async with block"):
         await transport().send(OutgoingRequest(url="http://h", body=b""), Sink(), Stamps())
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced_and_counted():
+async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced_and_counted(transport):
     """As llama-server does: it keeps a connection by its headers, and closes it after the answer."""
     served = 0
 
@@ -325,7 +376,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced_and_count
     assert served == 2
 
 
-async def test_a_close_of_a_connection_opened_for_the_call_is_the_servers_answer():
+async def test_a_close_of_a_connection_opened_for_the_call_is_the_servers_answer(transport):
     served = 0
 
     async def serve(reader, writer):

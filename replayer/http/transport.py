@@ -9,8 +9,9 @@ llama-server closes after every streamed answer and does not say so.
 import asyncio
 import errno
 import os
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace, TracebackType
 from typing import Any, Protocol, Self
@@ -19,12 +20,17 @@ import aiohttp
 from aiohttp import hdrs
 
 from aitrace.clock import Clock
+from aitrace.results import ArrivalClock
 from aitrace.schema import ErrorKind
 from aitrace.units import NS_PER_S
 from replayer.endpoint import TLS_FAILED
+from replayer.http.http_response import MAX_HEAD_BYTES, HeadAndBody
 
 _READ_BUFFER_BYTES = 1 << 20
-_KEEP_ALIVE_S = 4.0
+_MAX_PAGE_BYTES = 1 << 24
+NO_LIMIT_NS = 1 << 62
+"""So long that no response takes longer."""
+KEEP_ALIVE_S = 4.0
 """uvicorn, under vLLM and SGLang, closes a connection idle for 5 s; a request sent at that moment would be lost."""
 
 
@@ -74,15 +80,20 @@ class Failure:
     """What the network said."""
 
 
-class ResponseSink(Protocol):
+def no_end_within(limit_ns: int) -> Failure:
+    """Why a response that goes on and on was given up."""
+    return Failure(kind="timeout", text=f"no end within {limit_ns / NS_PER_S:g} s")
+
+
+SPOILT = Failure(kind="malformed", text="the answer has no end")
+
+
+class ResponseSink(HeadAndBody, Protocol):
     """What a transport hands a response to; `aitrace.observe.ResponseObserver` is one."""
 
-    def on_headers(self, status: int, headers: Mapping[str, str], at_ns: int) -> None:
-        """Status and headers have come."""
-        ...
-
-    def on_chunk(self, data: bytes, at_ns: int) -> None:
-        """A piece of the body has come."""
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether nothing that still comes could be used, so that the exchange may as well end."""
         ...
 
 
@@ -110,15 +121,26 @@ class Fetched:
 class AiohttpTransport:
     """The network, through one aiohttp session; to be used as an async context manager."""
 
-    def __init__(self, clock: Clock, *, timeout_ns: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        timeout_ns: int,
+        limit_ns: int = NO_LIMIT_NS,
+        socket_factory: Callable[[Any], socket.socket] | None = None,
+    ) -> None:
         """Take on the limits of a run.
 
         Args:
             timeout_ns: Longest wait for the response's headers, counted from the dispatch, and then for each further
                 piece of its body.
+            limit_ns: Longest time from the dispatch to the end of the response to a POST.
+            socket_factory: Makes sockets for addresses; None for the usual ones.
         """
         self._clock = clock
+        self._socket_factory = socket_factory
         self._timeout_s = timeout_ns / NS_PER_S
+        self._limit_ns = limit_ns
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -126,12 +148,16 @@ class AiohttpTransport:
         tracing.on_connection_create_end.append(self._on_created)
         tracing.on_connection_reuseconn.append(self._on_reused)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=KEEP_ALIVE_S, socket_factory=self._socket_factory
+            ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=self._timeout_s),
             headers={hdrs.ACCEPT_ENCODING: "identity"},
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             read_bufsize=_READ_BUFFER_BYTES,
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
             trace_configs=[tracing],
         )
         return self
@@ -143,6 +169,11 @@ class AiohttpTransport:
             await self._session.close()
 
     @property
+    def arrival_clock(self) -> ArrivalClock:
+        """Who stamps what arrives."""
+        return "loop"
+
+    @property
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             raise RuntimeError("the transport is used outside its async with block")
@@ -151,14 +182,27 @@ class AiohttpTransport:
     async def send(self, request: OutgoingRequest, sink: ResponseSink, stamps: Stamps) -> Failure | None:
         """See Transport."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                response = await self._response(request, stamps)
-            async with response:
-                sink.on_headers(response.status, response.headers, self._clock.monotonic_ns())
-                async for chunk in response.content.iter_any():
-                    sink.on_chunk(chunk, self._clock.monotonic_ns())
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            async with asyncio.timeout(self._limit_ns / NS_PER_S) as limit:
+                return await self._send(request, sink, stamps)
+        except TimeoutError as error:
+            return (
+                no_end_within(self._limit_ns)
+                if limit.expired()
+                else _failure_from_error(error, stamps, self._timeout_s)
+            )
+        except (aiohttp.ClientError, OSError) as error:
             return _failure_from_error(error, stamps, self._timeout_s)
+
+    async def _send(self, request: OutgoingRequest, sink: ResponseSink, stamps: Stamps) -> Failure | None:
+        async with asyncio.timeout(self._timeout_s):
+            response = await self._response(request, stamps)
+        async with response:
+            sink.on_headers(response.status, _headers_of(response), self._clock.monotonic_ns())
+            async for chunk in response.content.iter_any():
+                sink.on_chunk(chunk, self._clock.monotonic_ns())
+                if sink.is_spoilt:
+                    response.close()
+                    return SPOILT
         return None
 
     async def _response(self, request: OutgoingRequest, stamps: Stamps) -> aiohttp.ClientResponse:
@@ -188,7 +232,7 @@ class AiohttpTransport:
                     url, headers=headers, allow_redirects=False, trace_request_ctx=stamps
                 ) as response,
             ):
-                return Fetched(status=response.status, body=await response.read())
+                return await _fetched(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return _failure_from_error(error, stamps, self._timeout_s)
 
@@ -232,6 +276,25 @@ class _StampingPayload(aiohttp.Payload):
         self._stamps.uploaded_ns = self._clock.monotonic_ns()
 
 
+def _headers_of(response: aiohttp.ClientResponse) -> dict[str, str]:
+    """The headers of a response, names in lower case; bytes that are no ASCII as ISO 8859-1, which files can hold."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in response.raw_headers:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+async def _fetched(response: aiohttp.ClientResponse) -> Fetched | Failure:
+    """A response with its body, if that is not longer than any page should be."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > _MAX_PAGE_BYTES:
+            return Failure(kind="malformed", text=f"a page of more than {_MAX_PAGE_BYTES >> 20} MiB")
+    return Fetched(status=response.status, body=bytes(body))
+
+
 def _failure_from_error(error: Exception, stamps: Stamps, timeout_s: float) -> Failure:
     match error:
         case aiohttp.ClientConnectorError() | aiohttp.ClientConnectorCertificateError():
@@ -245,7 +308,9 @@ def _failure_from_error(error: Exception, stamps: Stamps, timeout_s: float) -> F
         case aiohttp.ClientPayloadError():
             return Failure(kind="cut", text="the connection was closed before the end of the response")
         case aiohttp.ClientResponseError():
-            return Failure(kind="malformed", text=f"not HTTP: {error.message}")
+            # What follows is the bytes that it stumbled over.
+            reason = " ".join(error.message.partition("\n\n")[0].partition(": b'")[0].split()).rstrip(":")
+            return Failure(kind="malformed", text=f"not HTTP: {reason}")
         case _ if stamps.connected_ns is None:
             return Failure(kind="connect", text=str(error) or type(error).__name__)
         case _:
@@ -258,10 +323,16 @@ def _connect_text(error: aiohttp.ClientConnectorError | aiohttp.ClientConnectorC
         return f"{TLS_FAILED}: {tls_text(error.certificate_error)}"
     if isinstance(error.os_error, ssl.SSLError):
         return f"{TLS_FAILED}: {tls_text(error.os_error)}"
-    number = error.os_error.errno
-    if number is not None and number in errno.errorcode:
-        return os.strerror(number)
-    return error.os_error.strerror or str(error)
+    return connect_error_text(error.os_error)
+
+
+def connect_error_text(error: OSError) -> str:
+    """Why a connection did not come about, in the system's own words; a resolver's numbers are not the system's."""
+    if error.errno == errno.EMFILE:
+        return f"{os.strerror(error.errno)} here (ulimit -n)"
+    if error.errno is not None and error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 def tls_text(error: Exception) -> str:
