@@ -6,10 +6,10 @@ import click
 import orjson
 
 from replayer.commands.load_options import load_options, trace_to_play
-from replayer.options import LoadOptions, json_from_options
-from replayer.plan import build_plan
-from replayer.plan_summary import json_from_summary, summarise_plan
-from replayer.plan_text import text_from_summary
+from replayer.planning.options import LoadOptions, json_from_options
+from replayer.planning.plan import build_plan
+from replayer.planning.plan_summary import json_from_summary, summarise_plan
+from replayer.planning.plan_text import text_from_summary
 
 
 @click.command()
@@ -25,9 +25,9 @@ def plan(*, trace: Path, load: LoadOptions, as_json: bool) -> None:
     Example:
       aitrace plan examples/claude-code.aitrace --arrival poisson:0.2/s --trees 100 --gap-cap user=60s
     """
-    recorded = trace_to_play(trace)
+    recorded = trace_to_play(trace).trace
     planned = build_plan(recorded, load)
-    summary = summarise_plan(recorded, planned, share_system=load.share_system)
+    summary = summarise_plan(planned.trace, planned, share_system=load.share_system)
     if as_json:
         shown = {"trace": trace.name, "options": json_from_options(load), **json_from_summary(summary)}
         click.echo(orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode())

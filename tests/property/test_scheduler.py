@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from aitrace.schema import Dependency
 from aitrace.testing import TraceBuilder
-from replayer.options import LoadOptions
-from replayer.pacing import arrival_from_spec
-from replayer.plan import build_plan
+from replayer.planning.options import LoadOptions
+from replayer.planning.pacing import arrival_from_spec
+from replayer.planning.plan import build_plan
 from replayer.scheduler import Scheduler
 
 S = 1_000_000_000
@@ -108,8 +108,8 @@ options = st.builds(
 def test_every_call_is_sent_once_or_given_up_once(trace, load, durations_ns, failing, lateness_ns):
     plan = build_plan(trace, load)
     seen = play(plan, durations_ns, failing, lateness_ns=lateness_ns)
-    assert len(plan.calls) == seen.sends + seen.losses
-    assert set(range(len(plan.calls))) == seen.due_ns.keys() | seen.lost_ns.keys()
+    assert plan.call_count == seen.sends + seen.losses
+    assert set(range(plan.call_count)) == seen.due_ns.keys() | seen.lost_ns.keys()
 
 
 @settings(max_examples=150, deadline=None)
@@ -117,7 +117,7 @@ def test_every_call_is_sent_once_or_given_up_once(trace, load, durations_ns, fai
 def test_a_call_is_due_at_the_latest_trigger_plus_gap(trace, load, durations_ns, lateness_ns):
     plan = build_plan(trace, load)
     seen = play(plan, durations_ns, set(), lateness_ns=lateness_ns)
-    for call in plan.calls:
+    for call in plan.every_call():
         triggers = [
             (seen.sent_ns if wait.trigger == "dispatch" else seen.end_ns)[wait.index] + wait.gap_ns
             for wait in call.after
@@ -142,8 +142,12 @@ def test_only_what_rests_on_a_failed_call_is_lost(trace, durations_ns, failing):
     reach the trigger; nothing else is."""
     plan = build_plan(trace, LoadOptions(arrival=arrival_from_spec("together")))
     seen = play(plan, durations_ns, failing)
-    for call in plan.calls:
-        earlier = [c for c in plan.calls[: call.index] if (c.root, c.session) == (call.root, call.session)]
+    for call in plan.every_call():
+        earlier = [
+            c
+            for c in plan.every_call()
+            if c.index < call.index and (c.root, c.session) == (call.root, call.session)
+        ]
         session_lost = any(c.index in seen.lost_ns or not seen.ok[c.index] for c in earlier)
         unspawned = any(
             wait.index in seen.lost_ns or (wait.trigger == "completion" and not seen.ok[wait.index])
@@ -158,7 +162,7 @@ def test_only_what_rests_on_a_failed_call_is_lost(trace, durations_ns, failing):
 def test_a_call_that_joins_lost_agents_is_due_after_their_loss(trace, durations_ns, failing):
     plan = build_plan(trace, LoadOptions(arrival=arrival_from_spec("together")))
     seen = play(plan, durations_ns, failing)
-    for call in plan.calls:
+    for call in plan.every_call():
         if call.index in seen.due_ns and call.after:
             moments = []
             for wait in call.after:
@@ -173,7 +177,7 @@ def test_a_call_that_joins_lost_agents_is_due_after_their_loss(trace, durations_
 def test_gaps_are_scaled_then_capped(trace, scale, cap_ns):
     raw = build_plan(trace, LoadOptions())
     scaled = build_plan(trace, LoadOptions(time_scale=scale, gap_caps_ns={"unknown": cap_ns}))
-    for one, other in zip(raw.calls, scaled.calls, strict=True):
+    for one, other in zip(raw.every_call(), scaled.every_call(), strict=True):
         expected = [min(round(wait.gap_ns * scale), cap_ns) for wait in one.after]
         assert expected == [wait.gap_ns for wait in other.after]
 
@@ -196,4 +200,4 @@ def test_a_stop_at_any_time_leaves_every_call_sent_or_given_up(trace, durations_
         scheduler.on_end(index, now_ns, ok=True)
     lost.update(index for index, _ in scheduler.unsent())
     assert scheduler.is_done
-    assert (set(range(len(plan.calls))), set()) == (sent | lost, sent & lost)
+    assert (set(range(plan.call_count)), set()) == (sent | lost, sent & lost)

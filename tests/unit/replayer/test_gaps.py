@@ -4,7 +4,7 @@ import pytest
 
 from aitrace.schema import CallTimes, Dependency, ToolCall
 from aitrace.testing import make_call
-from replayer.gaps import plan_wait, tool_rule
+from replayer.planning.gaps import plan_wait, tool_rule
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -9,8 +9,8 @@ from aitrace.codec import encode_line
 from aitrace.store import read_trace, write_trace
 from aitrace.testing import make_trace
 from replayer.commands.plan import plan
-from replayer.options import LoadOptions
-from replayer.plan_summary import PlanSummary
+from replayer.planning.options import LoadOptions
+from replayer.planning.plan_summary import PlanSummary
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,12 +78,11 @@ def test_a_plan_of_mooncake_claims_no_more_than_the_file_tells(tmp_path):
     assert not any("median" in note for note in got["notes"])
 
 
-@pytest.mark.parametrize("trees", ["250001", "1000000000000"])
+@pytest.mark.parametrize("trees", ["4000001", "1000000000000"])
 def test_a_plan_that_is_too_large_is_refused_before_it_is_built(trace_path, trees):
-    """Trees of 4 calls."""
     result = run(trace_path, "--trees", trees)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "Hint: --trees 250000 is the most that fits." in result.stderr
+    assert "Hint: --trees 4000000 is the most that fits." in result.stderr
 
 
 def test_json_holds_the_trace_the_options_and_every_field(trace_path):
@@ -107,6 +106,14 @@ def test_every_option_reaches_the_plan(trace_path):
             "user",
             "--stream",
             "recorded",
+            "--retries",
+            "codex",
+            "--identity",
+            "dynamo",
+            "--header",
+            "X-T: {root}",
+            "--identity-faults",
+            "churn=2%",
         ),
     )
     assert got["options"] == {
@@ -120,6 +127,19 @@ def test_every_option_reaches_the_plan(trace_path):
         "history": "live",
         "tool_messages": "user",
         "stream": "recorded",
+        "retries": "codex",
+        "identity": "dynamo",
+        "headers": ["X-T: {root}"],
+        "duration_ns": None,
+        "warm_up": None,
+        "start_at": None,
+        "prime": False,
+        "select": [],
+        "context_tokens": None,
+        "over_context": None,
+        "schedule": "causal",
+        "hints": [],
+        "identity_faults": {"churn": 0.02},
     }
     assert (got["trees"], got["capped_calls"]) == (5, 15)
 
@@ -157,3 +177,62 @@ def test_a_file_that_is_no_trace_exits_with_3(tmp_path):
     path = tmp_path / "other.txt"
     path.write_text("hello")
     assert run(str(path)).exit_code == 3
+
+
+def test_every_option_of_the_shape_reaches_the_plan(trace_path):
+    got = shown(
+        trace_path,
+        *(
+            "--arrival",
+            "gamma:2/s:2",
+            "--duration",
+            "20s",
+            "--warm-up",
+            "2 trees",
+            "--start-at",
+            "0.25..0.75",
+        ),
+        *("--prime", "--select", "calls>=2", "--select", "depth<1", "--context", "9000"),
+        *("--over-context", "compact"),
+    )
+    assert {name: got["options"][name] for name in SHAPE} == {
+        "arrival": "gamma:2/s:2",
+        "duration_ns": 20_000_000_000,
+        "warm_up": "2 trees",
+        "start_at": "0.25..0.75",
+        "prime": True,
+        "select": ["calls>=2", "depth<1"],
+        "context_tokens": 9000,
+        "over_context": "compact",
+        "schedule": "causal",
+    }
+    assert got["cut_ns"] == 20_000_000_000
+    assert got["unmeasured_calls"].keys() == {"prime", "warm_up"}
+
+
+SHAPE = (
+    *("arrival", "duration_ns", "warm_up", "start_at", "prime", "select", "context_tokens", "over_context"),
+    "schedule",
+)
+
+
+def test_an_absolute_schedule_is_named(trace_path):
+    assert shown(trace_path, "--schedule", "absolute")["options"]["schedule"] == "absolute"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--duration", "soon"],
+        ["--duration", "0"],
+        ["--warm-up", "20 calls"],
+        ["--start-at", "0.5"],
+        ["--prime"],
+        ["--select", "turns>3"],
+        ["--schedule", "absolute", "--history", "live"],
+        ["--arrival", "ramp:1/s"],
+    ],
+)
+def test_a_shape_that_makes_no_sense_is_wrong_use(trace_path, options):
+    result = run(trace_path, *options)
+    assert (result.exit_code, result.stdout) == (2, "")

@@ -4,8 +4,8 @@ import pytest
 
 from aitrace.schema import CallTimes, Dependency, Outcome, Usage
 from aitrace.testing import TraceBuilder, make_trace
-from replayer.options import LoadOptions
-from replayer.plan import build_plan
+from replayer.planning.options import LoadOptions
+from replayer.planning.plan import build_plan
 
 S = 1_000_000_000
 
@@ -83,7 +83,7 @@ def test_calls_without_a_recorded_end_and_prompts_without_a_start_are_played_and
         lost = Outcome(error="unrecorded", ended_by="recorder")
         builder.call(main, outcome=lost, usage=Usage(), times=CallTimes(request_ns=9 * S))
     plan = plan_of(builder.trace(), trees=2)
-    assert plan.calls[1].output_tokens == 100
+    assert plan.call(1).output_tokens == 100
     assert plan.notes[:3] == (
         "calls whose end is not in the recording, sent like the others: 2",
         "prompts whose start is not in the recording, played without it: 4",

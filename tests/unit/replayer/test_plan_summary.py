@@ -4,10 +4,11 @@ import orjson
 
 from aitrace.schema import CallTimes, ToolCall, Usage
 from aitrace.testing import TraceBuilder, make_trace
-from replayer.options import LoadOptions
-from replayer.pacing import arrival_from_spec
-from replayer.plan import build_plan
-from replayer.plan_summary import WINDOWS, LargestPrompt, json_from_summary, summarise_plan
+from replayer.planning.options import LoadOptions
+from replayer.planning.pacing import arrival_from_spec
+from replayer.planning.plan import build_plan
+from replayer.planning.plan_summary import WINDOWS, LargestPrompt, json_from_summary, summarise_plan
+from replayer.planning.planned import PlannedTrees, TreeTable
 
 S = 1_000_000_000
 
@@ -129,8 +130,9 @@ def test_the_largest_prompt_is_named_with_its_place_in_the_trace():
 def test_a_plan_without_timed_calls_has_no_windows():
     trace = make_trace(2, 1)
     plan = build_plan(trace, LoadOptions())
-    untimed = [replace(call, planned_ns=None, planned_end_ns=None) for call in plan.calls]
-    summary = summarise_plan(trace, replace(plan, calls=tuple(untimed)), share_system=False)
+    untimed = TreeTable(plan.playings.roots, is_open_loop=False, warm_up_trees=0)
+    untimed.add(None, count=1, sessions=1)
+    summary = summarise_plan(trace, replace(plan, trees=PlannedTrees(untimed)), share_system=False)
     assert (summary.windows, summary.window_ns) == ((), 0)
 
 

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 from aitrace.testing import make_trace
-from replayer.options import LoadOptions
-from replayer.plan import build_plan
-from replayer.plan_summary import PlanSummary, summarise_plan
-from replayer.plan_text import text_from_summary
-from replayer.working_set import WorkingSet
+from replayer.planning.options import LoadOptions
+from replayer.planning.plan import build_plan
+from replayer.planning.plan_summary import PlanSummary, summarise_plan
+from replayer.planning.plan_text import text_from_summary
+from replayer.planning.working_set import WorkingSet
 
 
 def summary_of(*shape, **options) -> PlanSummary:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from aitrace.schema import Dependency, Outcome
 from aitrace.testing import TraceBuilder, make_trace
-from replayer.selection import select_calls
+from replayer.planning.selection import last_of, select_calls, without_the_rest
 
 S = 1_000_000_000
 REFUSED = Outcome(status=429, error="refused")
@@ -109,3 +109,28 @@ def test_of_two_waits_for_one_moment_the_longer_stays():
     builder.call(main, after=[through, direct])
     expected = [(0, "sequence", 6 * S, "unknown")]
     assert [[], expected, expected] == waits(select_calls(builder.trace().calls))
+
+
+def test_what_is_left_out_is_waited_for_no_more():
+    """Call 2 waits for 0 and 1, call 3 for 2 alone."""
+    builder = TraceBuilder()
+    main = builder.session()
+    first = builder.call(main)
+    child = builder.call(builder.session(parent=main), after=[first])
+    joined = builder.call(main, after=[first, child])
+    builder.call(main, after=[joined], cause="user")
+    selected = select_calls(builder.trace().calls).calls
+    kept = without_the_rest(selected, {0, 2, 3})
+    assert [(one.call.id, [d.call for d in one.after]) for one in kept] == [(0, []), (2, [0]), (3, [2])]
+    assert [one.freed_cause for one in kept] == [None, None, None]
+    (last,) = without_the_rest(kept, {3})
+    assert (last.call.id, last.after, last.freed_cause) == (3, (), "user")
+    assert without_the_rest([last], {3}) == (last,)
+
+
+def test_the_last_of_several_things_has_the_shortest_gap_that_is_known():
+    def wait(call, gap_ns):
+        return Dependency(call=call, relation="join", gap_ns=gap_ns)
+
+    assert last_of([wait(0, 9), wait(1, 3), wait(2, None), wait(3, -5)]).call == 1
+    assert last_of([wait(0, None), wait(1, -5)]).call == 0

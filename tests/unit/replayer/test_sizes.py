@@ -1,6 +1,9 @@
+from dataclasses import replace
+
+from aitrace.columns import call_columns
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call, make_trace
-from replayer.sizes import output_tokens, prompt_sizes, token_ratio, usual_output_tokens
+from replayer.planning.sizes import output_tokens, prompt_sizes, token_ratio, usual_output_tokens
 
 
 def calls_with(*outputs):
@@ -47,12 +50,12 @@ def test_usage_of_empty_prompts_gives_no_ratio():
 
 
 def test_a_prompt_is_as_long_as_its_segments():
-    assert prompt_sizes(make_trace(1, 3)) == [1200, 1600, 2000]
+    assert prompt_sizes(make_trace(1, 3)).tolist() == [1200, 1600, 2000]
 
 
 def test_an_answer_of_unknown_length_is_the_median_of_the_others():
     calls = calls_with(10, None, 40, 30)
-    assert output_tokens(calls) == [10, 30, 40, 30]
+    assert output_tokens(calls).tolist() == [10, 30, 40, 30]
 
 
 def test_without_any_known_answer_one_token_is_taken():
@@ -60,4 +63,22 @@ def test_without_any_known_answer_one_token_is_taken():
 
 
 def test_an_answer_has_at_least_one_token():
-    assert output_tokens(calls_with(0, None)) == [1, 1]
+    assert output_tokens(calls_with(0, None)).tolist() == [1, 1]
+
+
+class Bringing(tuple):
+    """Calls that bring their columns along, as those of a stored trace do."""
+
+    __slots__ = ()
+
+    @property
+    def columns(self):
+        return call_columns(
+            replace(make_trace(), sessions=make_trace().sessions[:1], segments=(), calls=tuple(self))
+        )
+
+
+def test_answers_of_a_stored_trace_are_taken_from_its_columns():
+    calls = Bringing(calls_with(10, None, 40))
+    assert output_tokens(calls).tolist() == [10, 10, 40]
+    assert usual_output_tokens(calls) == 10

@@ -6,17 +6,18 @@ from aitrace.identity import BlockIdentity
 from aitrace.prompts import PromptResolver, block_sizes
 from aitrace.schema import CallTimes
 from aitrace.testing import TraceBuilder, make_trace
-from replayer.options import LoadOptions
-from replayer.pacing import arrival_from_spec
-from replayer.plan import build_plan
-from replayer.working_set import merged, peak, working_set
+from replayer.planning.options import LoadOptions
+from replayer.planning.pacing import arrival_from_spec
+from replayer.planning.plan import build_plan
+from replayer.planning.plan_summary import summarise_plan
+from replayer.planning.working_set import merged
 
 S = 1_000_000_000
 
 
 def found(trace, *, share_system=False, **options):
     plan = build_plan(trace, LoadOptions(share_system=share_system, **options))
-    return working_set(trace, plan, BlockIdentity(trace, share_system=share_system))
+    return summarise_plan(trace, plan, share_system=share_system).working_set
 
 
 def by_blocks(trace, *, share_system=False, **options):
@@ -25,10 +26,11 @@ def by_blocks(trace, *, share_system=False, **options):
     identity, prompts = BlockIdentity(trace, share_system=share_system), PromptResolver(trace.calls)
     size_of, alive = {}, {}
     end_of = {}
-    for call in plan.calls:
+    calls = [*plan.every_call()]
+    for call in calls:
         session = (call.instance, call.session)
         end_of[session] = max(end_of.get(session, 0), call.planned_end_ns)
-    for call in plan.calls:
+    for call in calls:
         session = (call.instance, call.session)
         for segment in prompts.segment_ids(call.call):
             sizes = block_sizes(trace.segments[segment], trace.header.block_size)
@@ -113,11 +115,3 @@ def test_without_planned_times_there_is_no_peak():
 
 def test_spans_that_touch_are_merged():
     assert merged([(7, 9), (2, 5), (0, 2), (1, 3)]) == [(0, 5), (7, 9)]
-
-
-def test_a_peak_counts_what_overlaps_but_not_what_touches():
-    assert peak([(0, 1), (5, -1), (5, 2), (6, 1), (9, -3)]) == 3
-
-
-def test_a_peak_of_nothing_is_zero():
-    assert peak([]) == 0

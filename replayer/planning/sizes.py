@@ -1,10 +1,11 @@
 """Pure: how many tokens a planned prompt and its answer have."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median_low
 
-from aitrace.prompts import PromptResolver, prompt_size
+import numpy as np
+
+from aitrace.columns import NOT_KNOWN, HasCallColumns, Integers, call_columns
 from aitrace.schema import Call, Trace
 
 ASSUMED_TOKENS_PER_BYTE = 0.25
@@ -25,15 +26,11 @@ def token_ratio(trace: Trace) -> TokenRatio:
     """Tokens per unit of a trace: reported input tokens over bytes of the same prompts, if sizes are bytes."""
     if trace.header.unit == "tokens":
         return TokenRatio(tokens_per_unit=1.0, note=None)
-    sizes = prompt_sizes(trace)
-    reported = [
-        (call.usage.input_tokens, size)
-        for call, size in zip(trace.calls, sizes, strict=True)
-        # What was not seen of a prompt is in its reported tokens, but not in its size.
-        if call.usage.input_tokens and not call.prompt.unseen_start
-    ]
-    tokens = sum(tokens for tokens, _ in reported)
-    size_bytes = sum(size for _, size in reported)
+    columns = call_columns(trace)
+    # What was not seen of a prompt is in its reported tokens, but not in its size.
+    reported = (columns.input_tokens > 0) & (columns.unseen_start == 0)
+    tokens = int(columns.input_tokens[reported].sum())
+    size_bytes = int(columns.prompt_size[reported].sum())
     if not size_bytes:
         return TokenRatio(
             tokens_per_unit=ASSUMED_TOKENS_PER_BYTE,
@@ -43,24 +40,34 @@ def token_ratio(trace: Trace) -> TokenRatio:
     return TokenRatio(
         tokens_per_unit=tokens / size_bytes,
         note=f"sizes are bytes: {tokens / size_bytes:.4f} tokens per byte, from the usage reported for "
-        f"{len(reported)} of {len(trace.calls)} calls",
+        f"{np.count_nonzero(reported)} of {len(trace.calls)} calls",
     )
 
 
-def prompt_sizes(trace: Trace) -> list[int]:
+def prompt_sizes(trace: Trace) -> Integers:
     """Size of each call's prompt in the trace's unit."""
-    prompts = PromptResolver(trace.calls)
-    return [prompt_size(trace, prompts.segment_ids(call.id)) for call in trace.calls]
+    return call_columns(trace).prompt_size
 
 
-def usual_output_tokens(calls: Iterable[Call]) -> int:
+def usual_output_tokens(calls: Sequence[Call]) -> int:
     """Answer length for calls of which it is not known: the median of the others, 1 if there are none."""
-    known = [call.usage.output_tokens for call in calls if call.usage.output_tokens is not None]
-    return max(1, median_low(known)) if known else 1
+    return _usual(_reported(calls))
 
 
-def output_tokens(calls: Sequence[Call]) -> list[int]:
+def output_tokens(calls: Sequence[Call]) -> Integers:
     """Answer length of each call, at least 1."""
-    usual = usual_output_tokens(calls)
-    reported = [call.usage.output_tokens for call in calls]
-    return [usual if tokens is None else max(1, tokens) for tokens in reported]
+    reported = _reported(calls)
+    return np.where(reported == NOT_KNOWN, _usual(reported), np.maximum(reported, 1))
+
+
+def _reported(calls: Sequence[Call]) -> Integers:
+    """Output tokens as reported, `NOT_KNOWN` where they were not."""
+    if isinstance(calls, HasCallColumns):
+        return calls.columns.output_tokens
+    reported = (call.usage.output_tokens for call in calls)
+    return np.array([NOT_KNOWN if tokens is None else tokens for tokens in reported], np.int64)
+
+
+def _usual(reported: Integers) -> int:
+    known = np.sort(reported[reported != NOT_KNOWN])
+    return max(1, int(known[(len(known) - 1) // 2])) if len(known) else 1

@@ -14,6 +14,7 @@ from typing import Literal
 
 from aitrace.schema import Call, Dependency, GapCause, Relation, Trigger
 from aitrace.units import NS_PER_MS
+from replayer.planning.selection import last_of
 
 GapRule = Literal["gap", "tools"]
 _TOOL_CLOCK_STEP_NS = NS_PER_MS
@@ -75,7 +76,7 @@ class PlannedWait:
     """All that a planned call waits for."""
 
     after: tuple[PlannedDependency, ...]
-    """In the trace's order; `index` counts from the first call of the tree."""
+    """In the trace's order."""
     gap_ns: int | None
     """Gap after the last of them in the recording, scaled and capped; None if it waits for nothing."""
     cause: GapCause | None
@@ -92,7 +93,7 @@ class PlannedWait:
 
 def plan_wait(
     after: Sequence[Dependency],
-    calls: Sequence[Call],
+    calls: Sequence[Call] | Mapping[int, Call],
     positions: Mapping[int, int],
     *,
     time_scale: float,
@@ -101,35 +102,22 @@ def plan_wait(
     """What a call with these dependencies waits for in a replay.
 
     Args:
-        positions: Place of each call in its tree, by id.
+        calls: By id.
+        positions: Index of each call in the plan, by id.
     """
-    known = [(d.gap_ns, number) for number, d in enumerate(after) if d.gap_ns is not None and d.gap_ns >= 0]
-    last = after[min(known)[1]] if known else (after[0] if after else None)
-    raw_gap_ns = max(0, last.gap_ns or 0) if last is not None else 0
-    scaled_ns = round(raw_gap_ns * time_scale)
+    last = last_of(after) if after else None
+    scaled_ns = 0 if last is None else round(max(0, last.gap_ns or 0) * time_scale)
     cause = None if last is None else last.cause
     cap_ns = None if cause is None else caps_ns.get(cause)
     gap_ns = scaled_ns if cap_ns is None else min(scaled_ns, cap_ns)
     tools = None
-    if len(after) == 1 and known:
+    if len(after) == 1 and _is_gap_known(after[0]):
         tools = tool_rule(after[0], calls[after[0].call], time_scale=time_scale, cap_ns=cap_ns)
     planned: list[PlannedDependency] = []
-    timed_from_dispatch = 0
     for dependency in after:
-        is_known = dependency.gap_ns is not None and dependency.gap_ns >= 0
-        one = PlannedDependency(
-            index=positions[dependency.call],
-            relation=dependency.relation,
-            trigger=dependency.trigger,
-            gap_ns=gap_ns if is_known else 0,
-            cause=dependency.cause,
-            rule="gap" if tools is None else "tools",
-            tools=tools,
-        )
+        one = _planned(dependency, positions[dependency.call], gap_ns, tools)
         planned.append(one)
-        is_end_known = calls[dependency.call].times.end_ns is not None
-        if dependency.relation == "sequence" and dependency.trigger == "dispatch" and not is_end_known:
-            timed_from_dispatch += 1
+        if _is_timed_from_dispatch(dependency, calls[dependency.call]):
             planned.append(replace(one, trigger="completion", gap_ns=0))
     return PlannedWait(
         after=tuple(planned),
@@ -138,8 +126,31 @@ def plan_wait(
         capped_ns=scaled_ns - gap_ns,
         unknown_gaps=sum(dependency.gap_ns is None for dependency in after),
         overlaps=sum(dependency.gap_ns is not None and dependency.gap_ns < 0 for dependency in after),
-        timed_from_dispatch=timed_from_dispatch,
+        timed_from_dispatch=len(planned) - len(after),
     )
+
+
+def _is_gap_known(dependency: Dependency) -> bool:
+    return dependency.gap_ns is not None and dependency.gap_ns >= 0
+
+
+def _planned(dependency: Dependency, index: int, gap_ns: int, tools: ToolRule | None) -> PlannedDependency:
+    """What a dependency on the call with this index in the plan becomes."""
+    return PlannedDependency(
+        index=index,
+        relation=dependency.relation,
+        trigger=dependency.trigger,
+        gap_ns=gap_ns if _is_gap_known(dependency) else 0,
+        cause=dependency.cause,
+        rule="gap" if tools is None else "tools",
+        tools=tools,
+    )
+
+
+def _is_timed_from_dispatch(dependency: Dependency, base: Call) -> bool:
+    """Whether the recording times a call from the dispatch of the one before, for want of that one's end."""
+    is_dispatch = dependency.relation == "sequence" and dependency.trigger == "dispatch"
+    return is_dispatch and base.times.end_ns is None
 
 
 def tool_rule(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from aitrace.units import duration_from_ns
-from replayer.plan_summary import LargestPrompt, PlanSummary, Window
+from replayer.planning.plan_summary import LargestPrompt, PlanSummary, Window
 
 _BAR_CHARS = 40
 _LABEL_CHARS = 16
@@ -32,6 +32,13 @@ def _facts(summary: PlanSummary) -> Iterator[tuple[str, str]]:
         ),
     )
     yield "Duration", _not_known_or(summary.duration_ns, duration_from_ns)
+    if summary.cut_ns is not None:
+        yield "Cut", _cut_text(summary, summary.cut_ns)
+    if summary.unmeasured_calls:
+        names = ", ".join(
+            f"{number:,} {_PHASES[phase]}" for phase, number in summary.unmeasured_calls.items()
+        )
+        yield "Not measured", f"{names} calls"
     if summary.untimed_calls:
         yield "Untimed", _untimed_text(summary)
     yield "Peaks", _peaks_text(summary)
@@ -51,6 +58,13 @@ def _largest_text(largest: LargestPrompt) -> str:
         f"{largest.tokens:,} tokens, then an answer of {largest.output_tokens:,}: call {largest.call}, "
         f"turn {largest.turn_index + 1} of session {largest.session}{label}"
     )
+
+
+def _cut_text(summary: PlanSummary, cut_ns: int) -> str:
+    text = (
+        f"after {duration_from_ns(cut_ns)}; {summary.cut_calls:,} further calls of these trees are due later"
+    )
+    return text + (f"; {summary.spare_trees:,} trees in store" if summary.spare_trees else "")
 
 
 def _untimed_text(summary: PlanSummary) -> str:
@@ -74,6 +88,7 @@ def _length_text(length_ns: int) -> str:
     return duration_from_ns(length_ns) if length_ns else "0 s"
 
 
+_PHASES = {"prime": "priming", "warm_up": "warm-up", "measured": "measured"}
 _RULES = {"start": "the start of their tree", "gap": "a recorded gap", "tools": "the times of tools"}
 
 
