@@ -1,0 +1,1 @@
+"""What requests say of the session they belong to: headers, hints, router tokens."""
