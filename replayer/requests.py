@@ -7,40 +7,46 @@ there. Both are counted, see `RequestBuilder.counts`.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import takewhile
 from typing import Any, Literal
 
+import numpy as np
 import orjson
 
+from aitrace.columns import NOT_KNOWN, call_columns
 from aitrace.identity import BlockIdentity
 from aitrace.prompts import PromptResolver, block_sizes
 from aitrace.protocols.protocol import RequestSpec, WireMessage, WirePart, WireProtocol
-from aitrace.schema import Segment, SegmentType, Trace
-from replayer.options import LoadOptions
-from replayer.plan import PlannedCall
-from replayer.sizes import token_ratio
+from aitrace.schema import Segment, Trace
+from replayer.conversation import NOTHING, Conversation, Piece, Settled, Speaker, conversation
+from replayer.planning.options import LoadOptions
+from replayer.planning.planned import PlannedCall
+from replayer.planning.sizes import token_ratio
 from replayer.text import TextSource
 
 Adjustment = Literal["opened_with_user", "closed_with_user", "tool_messages_as_text", "empty_live_answers"]
 
 MAX_CACHE_BYTES = 256 * 1024 * 1024
-_OPENING = WirePart(kind="text", text=b" begin")
-_CLOSING = WirePart(kind="text", text=b" continue")
 _PROBE_KEY = (1 << 62) - 1
 _PROBE_OUTPUT_TOKENS = 2
 
-Speaker = Literal["user", "assistant"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """What one segment puts into a prompt."""
+class _Beginning:
+    """The part of a body that later ones have too."""
 
-    type: SegmentType
-    speaker: Speaker
-    text: bytes
+    start: int
+    """Where the body's prompt starts."""
+    end: int
+    """Where its settled messages end."""
+    settled: Settled
+    """What they are."""
+    has_tools: bool
+    """Whether the prompt defines tools."""
+    answers: Mapping[int, bytes]
+    """Live answers in what the settled messages rest on, by place in the prompt."""
 
 
 class RequestBuilder:
@@ -54,11 +60,13 @@ class RequestBuilder:
         options: LoadOptions,
         protocol: WireProtocol,
         *,
+        fields_of: Callable[[PlannedCall], Mapping[str, Any]] | None = None,
         max_cache_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
         """Take on a trace.
 
         Args:
+            fields_of: Further fields of a call's body.
             max_cache_bytes: Bytes of text that are kept for later requests.
         """
         self._trace = trace
@@ -66,9 +74,11 @@ class RequestBuilder:
         self._text = text
         self._options = options
         self._protocol = protocol
+        self._fields_of = fields_of
         self._tokens_per_unit = token_ratio(trace).tokens_per_unit
         self._prompts = PromptResolver(trace.calls)
-        self._fragments = _FragmentCache(max_cache_bytes)
+        self._kept = _Kept(max_cache_bytes)
+        self._beginnings = _Beginnings(trace, self._kept)
         self._live = _LiveAnswers(self._prompts, trace.segments)
         self.counts: Counter[Adjustment] = Counter()
         """Requests that got an opening or closing line of the user, tool calls and results that were written as text
@@ -81,22 +91,40 @@ class RequestBuilder:
         """
         segment_ids = self._prompts.segment_ids(planned.call)
         answers = self._live.replacements(planned) if self._options.history == "live" else {}
+        known, start = self._beginnings.take(planned, answers)
+        settled = NOTHING if known is None else known.settled
         pieces = [
-            self._piece(segment_id, planned.instance, answers.get(position))
-            for position, segment_id in enumerate(segment_ids)
+            self._piece(place, segment_ids[place], planned.instance, answers.get(place))
+            for place in range(settled.segments, len(segment_ids))
         ]
-        head = list(takewhile(lambda piece: piece.type in ("tool_definition", "system"), pieces))
-        tools = [piece.text for piece in head if piece.type == "tool_definition"]
-        spec = RequestSpec(
-            model=model,
-            tools=tools,
-            system=b"".join(piece.text for piece in head if piece.type == "system"),
-            messages=self._messages(pieces[len(head) :], has_tools=bool(tools)),
-            max_output_tokens=planned.max_output_tokens,
-            stream=planned.streamed,
-            extra=forcing_fields(planned.output_tokens) if output_forced else {},
+        if known is None:
+            head = list(takewhile(lambda piece: piece.type in ("tool_definition", "system"), pieces))
+            pieces = pieces[len(head) :]
+            tools = [piece.text for piece in head if piece.type == "tool_definition"]
+            system = b"".join([piece.text for piece in head if piece.type == "system"])
+            start = self._protocol.write_start(tools, system)
+            has_tools = bool(tools)
+        else:
+            has_tools = known.has_tools
+        said = conversation(
+            pieces, settled, native=self._options.tool_messages == "native", has_tools=has_tools
         )
-        return self._protocol.write_request(spec)
+        self._count(said)
+        place = settled.messages
+        fixed = self._protocol.write_messages(said.messages[: said.newly_settled], place)
+        rest = self._protocol.write_messages(said.messages[said.newly_settled :], place + said.newly_settled)
+        before, after = self._frame(planned, model, output_forced=output_forced)
+        body = b"".join((before, start, fixed, memoryview(rest)[:-1], after))
+        if said.settled is not None:
+            beginning = _Beginning(
+                start=len(before),
+                end=len(before) + len(start) + len(fixed),
+                settled=said.settled,
+                has_tools=has_tools,
+                answers=_up_to(said.settled.rests_on, answers),
+            )
+            self._beginnings.put(planned, beginning, body)
+        return body
 
     def note_answer(self, index: int, text: str) -> None:
         """Take the target's answer to planned call `index` into the prompts that follow it.
@@ -108,21 +136,42 @@ class RequestBuilder:
             self._live.answers[index] = json_content(text)
 
     def forget_tree(self, root: int, instance: int) -> None:
-        """Drop the answers that are kept for a tree that is over."""
+        """Drop what is kept for a tree that is over."""
         self._live.forget_tree(root, instance)
+        self._beginnings.forget_tree(root, instance)
 
-    def _piece(self, segment_id: int, instance: int, answer: bytes | None) -> _Piece:
-        segment = self._trace.segments[segment_id]
-        text = self._segment_text(segment, instance) if answer is None else answer
-        return _Piece(
-            # An answer of the target is text, whatever the recorded one was.
-            type=segment.type if answer is None else "text",
-            speaker="assistant" if segment.role == "assistant" else "user",
-            text=text,
+    def _frame(self, planned: PlannedCall, model: str, *, output_forced: bool) -> tuple[bytes, bytes]:
+        """What stands before and after the prompt of a call."""
+        forced = forcing_fields(planned.output_tokens) if output_forced else {}
+        return self._protocol.write_frame(
+            RequestSpec(
+                model=model,
+                max_output_tokens=planned.max_output_tokens,
+                stream=planned.streamed,
+                extra=forced if self._fields_of is None else {**forced, **self._fields_of(planned)},
+            )
         )
 
+    def _count(self, said: Conversation) -> None:
+        counts = self.counts
+        if said.is_opened:
+            counts["opened_with_user"] += 1
+        if said.is_closed:
+            counts["closed_with_user"] += 1
+        if said.tools_as_text:
+            counts["tool_messages_as_text"] += said.tools_as_text
+
+    def _piece(self, place: int, segment_id: int, instance: int, answer: bytes | None) -> Piece:
+        segment = self._trace.segments[segment_id]
+        speaker: Speaker = "assistant" if segment.role == "assistant" else "user"
+        if answer is not None:
+            # An answer of the target is text, whatever the recorded one was.
+            return Piece(place, "text", speaker, answer)
+        return Piece(place, segment.type, speaker, self._segment_text(segment, instance))
+
     def _segment_text(self, segment: Segment, instance: int) -> bytes:
-        cached = self._fragments.get((segment.id, instance))
+        key: _Key = ("text", segment.id, instance)
+        cached = self._kept.get(key)
         if cached is not None:
             return cached
         runs = self._identity.runs(segment.id, instance)
@@ -132,58 +181,8 @@ class RequestBuilder:
         else:
             sizes = block_sizes(segment, self._trace.header.block_size)
             text = self._text.segment(runs, [size * self._tokens_per_unit for size in sizes])
-        self._fragments.put((segment.id, instance), text)
+        self._kept.put(key, text)
         return text
-
-    def _messages(self, pieces: Sequence[_Piece], *, has_tools: bool) -> list[WireMessage]:
-        spoken = [piece for piece in pieces if piece.text]
-        groups = [
-            (speaker, list(group)) for speaker, group in groupby(spoken, key=lambda piece: piece.speaker)
-        ]
-        if self._options.tool_messages == "native":
-            native = native_tool_pairs([group for _, group in groups] if has_tools else [])
-            tool_pieces = sum(piece.type in ("tool_use", "tool_result") for piece in spoken)
-            self.counts["tool_messages_as_text"] += tool_pieces - len(native)
-        else:
-            native = {}
-        messages: list[WireMessage] = []
-        for place, (speaker, group) in enumerate(groups):
-            parts = tuple(_part(piece, native.get((place, position))) for position, piece in enumerate(group))
-            messages.append(WireMessage(role=speaker, parts=parts))
-        if not messages or messages[0].role == "assistant":
-            self.counts["opened_with_user"] += 1
-            messages.insert(0, WireMessage(role="user", parts=(_OPENING,)))
-        if messages[-1].role == "assistant":
-            self.counts["closed_with_user"] += 1
-            messages.append(WireMessage(role="user", parts=(_CLOSING,)))
-        return messages
-
-
-def native_tool_pairs(groups: Sequence[Sequence[_Piece]]) -> dict[tuple[int, int], int]:
-    """Which tool calls and results can be written in the protocol's form: (message, position) to the pair's number.
-
-    Protocols want every call at the end of its message and every result at the start of the next one, so only those
-    are paired, in order; a call or result that finds no partner stays text.
-    """
-    pairs: dict[tuple[int, int], int] = {}
-    number = 0
-    for place in range(len(groups) - 1):
-        calls = list(takewhile(lambda piece: piece.type == "tool_use", reversed(groups[place])))
-        results = list(takewhile(lambda piece: piece.type == "tool_result", groups[place + 1]))
-        matched = min(len(calls), len(results))
-        first_call = len(groups[place]) - matched
-        for offset in range(matched):
-            pairs[place, first_call + offset] = pairs[place + 1, offset] = number
-            number += 1
-    return pairs
-
-
-def _part(piece: _Piece, pair: int | None) -> WirePart:
-    if pair is None:
-        return WirePart(kind="text", text=piece.text)
-    if piece.type == "tool_use":
-        return WirePart(kind="tool_use", text=piece.text, tool_id=f"call_{pair}", tool_name="tool_0")
-    return WirePart(kind="tool_result", text=piece.text, tool_id=f"call_{pair}")
 
 
 def forcing_fields(output_tokens: int) -> dict[str, Any]:
@@ -196,25 +195,86 @@ def json_content(text: str) -> bytes:
     return orjson.dumps(text)[1:-1]
 
 
-class _FragmentCache:
-    """Texts of segments by segment and instance, the ones used last, up to a number of bytes."""
+_Key = tuple[Literal["text", "body"], int, int]
+"""A segment or a call, and its playing."""
+
+
+class _Kept:
+    """Texts of segments and bodies of calls, the ones used last, up to a number of bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._texts: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._held: OrderedDict[_Key, bytes] = OrderedDict()
         self._held_bytes = 0
 
-    def get(self, key: tuple[int, int]) -> bytes | None:
-        text = self._texts.get(key)
-        if text is not None:
-            self._texts.move_to_end(key)
-        return text
+    def get(self, key: _Key) -> bytes | None:
+        data = self._held.get(key)
+        if data is not None:
+            self._held.move_to_end(key)
+        return data
 
-    def put(self, key: tuple[int, int], text: bytes) -> None:
-        self._texts[key] = text
-        self._held_bytes += len(text)
+    def put(self, key: _Key, data: bytes) -> None:
+        self.drop(key)
+        self._held[key] = data
+        self._held_bytes += len(data)
         while self._held_bytes > self._max_bytes:
-            self._held_bytes -= len(self._texts.popitem(last=False)[1])
+            self._held_bytes -= len(self._held.popitem(last=False)[1])
+
+    def drop(self, key: _Key) -> None:
+        self._held_bytes -= len(self._held.pop(key, b""))
+
+
+class _Beginnings:
+    """The bodies that later ones begin with, until all calls that continue their prompts have been built."""
+
+    def __init__(self, trace: Trace, kept: _Kept) -> None:
+        self._columns = call_columns(trace)
+        self._kept = kept
+        bases = self._columns.base
+        self._heirs = np.bincount(bases[bases != NOT_KNOWN], minlength=len(bases))
+        self._known: dict[tuple[int, int], tuple[_Beginning, int]] = {}
+        """With the number of calls that are still to be built from it, by call and playing."""
+        self._members: dict[tuple[int, int], set[int]] = {}
+
+    def take(
+        self, planned: PlannedCall, answers: Mapping[int, bytes]
+    ) -> tuple[_Beginning | None, bytes | memoryview]:
+        """What the call's prompt begins with, and its bytes; None if that is not known."""
+        key = (int(self._columns.base[planned.call]), planned.instance)
+        beginning, heirs = self._known.get(key, (None, 0))
+        if beginning is None:
+            return None, b""
+        body = self._kept.get(("body", *key))
+        if heirs > 1 and body is not None:
+            self._known[key] = (beginning, heirs - 1)
+        else:
+            self._drop(key)
+        needed = beginning.settled.rests_on
+        if (
+            body is None
+            or self._columns.keep[planned.call] < needed
+            or _up_to(needed, answers) != beginning.answers
+        ):
+            return None, b""
+        return beginning, memoryview(body)[beginning.start : beginning.end]
+
+    def put(self, planned: PlannedCall, beginning: _Beginning, body: bytes) -> None:
+        """Keep a body, if any call continues its prompt."""
+        heirs = int(self._heirs[planned.call])
+        if not heirs:
+            return
+        key = (planned.call, planned.instance)
+        self._known[key] = (beginning, heirs)
+        self._kept.put(("body", *key), body)
+        self._members.setdefault((planned.root, planned.instance), set()).add(planned.call)
+
+    def forget_tree(self, root: int, instance: int) -> None:
+        for call in self._members.pop((root, instance), ()):
+            self._drop((call, instance))
+
+    def _drop(self, key: tuple[int, int]) -> None:
+        self._known.pop(key, None)
+        self._kept.drop(("body", *key))
 
 
 class _LiveAnswers:
@@ -252,7 +312,7 @@ class _LiveAnswers:
 
     def forget_tree(self, root: int, instance: int) -> None:
         for index in self._members.pop((root, instance), ()):
-            del self._built[index]
+            self._built.pop(index, None)  # a call that was built again is named twice
             self.answers.pop(index, None)
 
     def _answer_places(
@@ -263,6 +323,11 @@ class _LiveAnswers:
             if self._segments[segment_ids[place]].role == "assistant":
                 yield place, text
                 text = b""
+
+
+def _up_to(place: int, answers: Mapping[int, bytes]) -> Mapping[int, bytes]:
+    """The answers before a place of a prompt."""
+    return {at: text for at, text in answers.items() if at < place} if answers else answers
 
 
 def _common_length(one: Sequence[int], other: Sequence[int]) -> int:

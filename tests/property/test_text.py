@@ -1,3 +1,4 @@
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,3 +29,13 @@ def test_where_runs_are_cut_does_not_matter(source, runs):
     sizes = [16] * sum(count for _, count in runs)
     single = [(first + offset, 1) for first, count in runs for offset in range(count)]
     assert source.segment(single, sizes) == source.segment(runs, sizes)
+
+
+@settings(max_examples=200, deadline=None)
+@given(sources, st.lists(st.tuples(keys, sizes), min_size=1, max_size=8))
+def test_a_small_text_is_the_one_that_arrays_make(source, blocks):
+    expected = source._blocks(
+        np.array([key for key, _ in blocks], dtype=np.uint64),
+        np.array([size * source._words_per_token for _, size in blocks]),
+    )
+    assert b"".join(source._small_block(key, size) for key, size in blocks) == expected

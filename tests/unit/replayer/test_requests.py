@@ -9,8 +9,8 @@ from aitrace.protocols.chat import ChatProtocol
 from aitrace.protocols.responses import ResponsesProtocol
 from aitrace.schema import Segment
 from aitrace.testing import TraceBuilder, make_trace
-from replayer.options import LoadOptions
-from replayer.plan import build_plan
+from replayer.planning.options import LoadOptions
+from replayer.planning.plan import build_plan
 from replayer.requests import MAX_CACHE_BYTES, RequestBuilder, calibration_body, calibration_from_probes
 from replayer.text import TextSource
 
@@ -20,7 +20,9 @@ PROTOCOLS = [AnthropicProtocol(), ResponsesProtocol(), ChatProtocol()]
 class Case:
     """A plan and a builder for it."""
 
-    def __init__(self, trace, *, protocol=None, tokens_per_word=1.0, cache=MAX_CACHE_BYTES, **options):
+    def __init__(
+        self, trace, *, protocol=None, tokens_per_word=1.0, cache=MAX_CACHE_BYTES, fields_of=None, **options
+    ):
         load = LoadOptions(**options)
         self.protocol = protocol or ChatProtocol()
         self.plan = build_plan(trace, load)
@@ -30,11 +32,12 @@ class Case:
             TextSource(0, tokens_per_word),
             load,
             self.protocol,
+            fields_of=fields_of,
             max_cache_bytes=cache,
         )
 
     def body(self, index, *, forced=False):
-        return self.builder.build(self.plan.calls[index], model="model-b", output_forced=forced)
+        return self.builder.build(self.plan.call(index), model="model-b", output_forced=forced)
 
     def json(self, index, **how):
         return orjson.loads(self.body(index, **how))
@@ -366,3 +369,41 @@ def test_two_probes_give_slope_and_overhead():
 @pytest.mark.parametrize(("small", "large"), [((100, 9), (900, 9)), ((100, 9), (900, 8)), ((9, 9), (9, 10))])
 def test_counts_that_do_not_grow_with_the_words_give_nothing(small, large):
     assert calibration_from_probes(small, large) is None
+
+
+def test_fields_of_a_call_are_part_of_its_body():
+    case = Case(conversation((10,)), fields_of=lambda planned: {"user": f"u-{planned.index}"})
+    assert case.json(0)["user"] == "u-0"
+
+
+class CountingProtocol(ChatProtocol):
+    """Counts the messages that it writes."""
+
+    written = 0
+
+    def write_messages(self, messages, first=0):
+        self.written += len(messages)
+        return super().write_messages(messages, first)
+
+
+@pytest.mark.parametrize(("cache", "expected"), [(MAX_CACHE_BYTES, 4), (0, 21)])
+def test_of_a_growing_prompt_only_the_last_messages_are_written_anew(cache, expected):
+    """Two more than the call before, and the two that might have grown; 21 without anything kept."""
+    protocol = CountingProtocol()
+    case = Case(make_trace(1, 11), protocol=protocol, cache=cache)
+    for index in range(10):
+        case.body(index)
+    before = protocol.written
+    case.body(10)
+    assert protocol.written - before == expected
+
+
+def test_a_body_that_is_built_twice_is_the_same_and_leaves_nothing_behind():
+    """As for a call that is tried again in another way."""
+    case = live_case(make_trace(1, 4))
+    for index in (0, 1, 2):
+        case.body(index)
+        case.builder.note_answer(index, "said")
+    assert case.body(2) == case.body(2)
+    case.builder.forget_tree(0, 1)
+    assert words(case.parts(3)[2][2]) == 100
