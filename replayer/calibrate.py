@@ -1,7 +1,7 @@
 """I/O: tries a target before a run: is it there, which model, how does it count, does it take forced lengths."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from aitrace.clock import Clock
@@ -9,9 +9,10 @@ from aitrace.errors import UsageError
 from aitrace.observe import Observation, ResponseObserver
 from aitrace.protocols import PROTOCOLS
 from aitrace.results import Calibration
+from replayer.credentials import without_key
 from replayer.endpoint import Endpoint, models_from_body, unreachable, unusable
+from replayer.http.transport import AiohttpTransport, Failure, OutgoingRequest, Stamps
 from replayer.requests import calibration_body, calibration_from_probes
-from replayer.transport import AiohttpTransport, Failure, OutgoingRequest, Stamps
 
 ForceOutput = Literal["auto", "on", "off"]
 
@@ -124,7 +125,9 @@ class Calibrator:
         observer = ResponseObserver(self._protocol, streamed=True)
         failure = await self._transport.send(request, observer, Stamps())
         kind, text = (None, None) if failure is None else (failure.kind, failure.text)
-        return observer.on_end(self._clock.monotonic_ns(), kind, text)
+        seen = observer.on_end(self._clock.monotonic_ns(), kind, text)
+        said = None if seen.error_text is None else without_key(seen.error_text, self._endpoint.key)
+        return replace(seen, error_text=said)
 
 
 def _given(model: str, tokens_per_word: float, small: Observation, *, output_forced: bool) -> Calibrated:
