@@ -1,0 +1,103 @@
+"""I/O: `aitrace replay --ab`: plays one plan in several ways, a run each, and sets the runs side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from click.core import ParameterSource
+
+from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, UsageError
+from aitrace.runstore import require_unused
+from replayer.commands.load_options import hints_from_file
+from replayer.identity.identity_names import IDENTITY_NAMES
+from replayer.retry import RETRY_NAMES
+from replayer.search.child_runs import ChildEnd, ChildRuns, arguments_of
+from replayer.search.comparison import Ways, compare, comparison_json, table_lines, turns, ways_from_text
+
+_OFF = "off"
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_CHOICES: dict[str, tuple[str, ...]] = {"identity": IDENTITY_NAMES, "retries": ("harness", *RETRY_NAMES)}
+
+
+def play_ways(context: click.Context, text: str, repeats: int, output: Path, *, as_json: bool) -> int:
+    """Play what `replay` was given in the ways that `text` names; the exit code.
+
+    Raises:
+        UsageError: The ways cannot be read, or the options leave nothing to compare.
+    """
+    ways = ways_from_text(text)
+    if context.get_parameter_source(ways.option) is ParameterSource.COMMANDLINE:
+        raise UsageError(f"--{ways.option} is what --ab varies", hint=f"Leave out --{ways.option}, or --ab.")
+    _check(ways, context.params)
+    require_unused(output)
+    given = arguments_of(context, without=("ab", "repeat", "output", "as_json", "no_live", ways.option))
+    names = [
+        [_LETTERS[way] + (f"-{repeat + 1}" if repeats > 1 else "") for repeat in range(repeats)]
+        for way in range(len(ways.values))
+    ]
+    summaries: list[list[dict[str, Any]]] = [[] for _ in ways.values]
+    codes = [EXIT_OK]
+    with ChildRuns() as runs:
+        for way, repeat in turns(len(ways.values), repeats):
+            run = output / names[way][repeat]
+            _say(f"{names[way][repeat]}: {ways.option} {ways.values[way]}")
+            end = runs.play([f"--output={run}", *_option(ways, way), *given])
+            codes.append(end.exit_code if end.summary is not None else max(end.exit_code, EXIT_IN_DOUBT))
+            summary = _whole_summary(end, names[way][repeat], is_interrupted=runs.is_interrupted)
+            if summary is not None:
+                summaries[way].append(summary)
+            if summary is None or runs.is_interrupted:
+                break
+    _show(ways, summaries, as_json=as_json)
+    return max(codes)
+
+
+def _whole_summary(end: ChildEnd, name: str, *, is_interrupted: bool) -> dict[str, Any] | None:
+    """What is compared of a run, which is told; None if it was not played to its end."""
+    if end.summary is None:
+        if not is_interrupted:
+            _say(end.said)
+        return None
+    doubts = "; ".join(end.summary["in_doubt"])
+    _say(f"   {f'in doubt: {doubts}' if doubts else 'fine'}")
+    if end.summary["interrupted"]:
+        _say(f"{name} was stopped, and is left out of the comparison")
+        return None
+    return end.summary
+
+
+def _check(ways: Ways, params: dict[str, Any]) -> None:
+    if params["text_seed"] is not None:
+        raise UsageError("with one --text-seed the runs of --ab would find each other's prompts in the cache")
+    if len(ways.values) > len(_LETTERS):
+        raise UsageError(f"--ab names {len(ways.values)} ways, expected at most {len(_LETTERS)}")
+    for value in ways.values:
+        known = _CHOICES.get(ways.option)
+        if known is not None and value not in known:
+            raise UsageError(f"{ways.option} {value!r} is not known, expected one of {', '.join(known)}")
+        if known is None and value != _OFF:
+            hints_from_file(Path(value))
+
+
+def _option(ways: Ways, way: int) -> list[str]:
+    value = ways.values[way]
+    return [] if ways.option == "hints" and value == _OFF else [f"--{ways.option}={value}"]
+
+
+def _show(ways: Ways, summaries: Sequence[Sequence[dict[str, Any]]], *, as_json: bool) -> None:
+    if not all(summaries):
+        _say("There is nothing to compare: not every way was played")
+        return
+    compared = compare(summaries)
+    if as_json:
+        runs = [[summary["run"] for summary in of_way] for of_way in summaries]
+        click.echo(orjson.dumps(comparison_json(compared, ways, runs), option=orjson.OPT_INDENT_2))
+        return
+    for line in table_lines(compared, ways.values):
+        click.echo(line)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
