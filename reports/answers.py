@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from reports.call_metrics import DISTRIBUTIONS
 from reports.metric import Number, Row, Sample
-from reports.metrics import NUMBERS, TABLES
+from reports.metrics import DISTRIBUTIONS, NUMBERS, TABLES
 from reports.series import Line
 from reports.stats import Interval, cluster_bootstrap, quantile, shown_quantile
 from reports.tables import Facts

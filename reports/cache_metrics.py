@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import polars as pl
 
-from reports.metric import Metric, Number, Row, defined, ratio
+from reports.metric import NS_PER_S, Metric, Number, Row, defined, ratio
 from reports.sessions import IS_COMPLETE
-from reports.tables import Facts
+from reports.tables import Facts, measured_from_ns
 
 GAP_EDGES_S = (1, 10, 60, 300)
 """Borders between the gap buckets at time scale 1; they are scaled like the gaps themselves."""
@@ -30,6 +30,7 @@ _KIND = (
         .otherwise(pl.lit("agent_start"))
     )
 )
+_COUNTERS = ("prefix_query_tokens", "prefix_hit_tokens", "preemptions", "rejections")
 _INPUT = pl.coalesce("usage_input_tokens", "prompt_tokens")
 _CACHE_READ = pl.col("usage_cache_read_tokens")
 
@@ -81,9 +82,18 @@ def _growth(counter: str) -> Callable[[Facts], int | None]:
     """Growth of an engine's counter from the first to the last reading."""
 
     def compute(facts: Facts) -> int | None:
-        return _counter_delta(facts.scrapes, counter)
+        return _counter_delta(_from_measured(facts.scrapes, counter, measured_from_ns(facts)), counter)
 
     return compute
+
+
+def _engine_restarts(facts: Facts) -> int:
+    """Readings in which a counter was lower than in the one before, or gone."""
+    restarts = 0
+    for _, readings in facts.scrapes.filter(pl.col("error").is_null()).group_by("url", maintain_order=True):
+        fell = (pl.col(name).fill_null(0).diff() < 0 for name in _COUNTERS)
+        restarts += readings.filter(pl.any_horizontal(fell)).height
+    return restarts
 
 
 _engine_query_tokens = _growth("prefix_query_tokens")
@@ -93,13 +103,13 @@ _engine_hit_tokens = _growth("prefix_hit_tokens")
 def _by_gap(facts: Facts) -> list[Row]:
     """Calls that go on with a session by kind and bucket of the gap before; first calls apart, whatever their gap."""
     calls = cache_population(facts).with_columns(_KIND.alias("kind"))
-    buckets = tuple(pairwise((0.0, *gap_edges_s(facts.header.time_scale), None)))
+    buckets = gap_buckets_s(facts.header.time_scale)
     rows: list[Row] = []
     for kind in KINDS:
         of_kind = calls.filter(pl.col("kind") == kind)
         for low, high in buckets if kind in CONTINUING else ((None, None),):
-            inside = of_kind.filter(_has_gap(low, high))
-            rows.append({"kind": kind, "gap_from_s": low, "gap_to_s": high, **_rates(inside)})
+            inside = of_kind.filter(has_gap(low, high))
+            rows.append({"kind": kind, "gap_from_s": low, "gap_to_s": high, **rates(inside)})
     return [row for row in rows if row["calls"]]
 
 
@@ -107,26 +117,33 @@ def _after_gap(facts: Facts) -> list[Row]:
     """The same calls cumulated: after gaps of at least each border, the shortest first."""
     calls = cache_population(facts).filter(_KIND.is_in(CONTINUING))
     rows: list[Row] = []
-    for low in (0.0, *gap_edges_s(facts.header.time_scale)):
-        after = calls.filter(_has_gap(low, None))
+    for low, _ in gap_buckets_s(facts.header.time_scale):
+        after = calls.filter(has_gap(low, None))
         sessions = after.select("instance", "session").n_unique()
-        rows.append({"gap_from_s": low, "sessions": sessions, **_rates(after)})
+        rows.append({"gap_from_s": low, "sessions": sessions, **rates(after)})
     return [row for row in rows if row["calls"]]
 
 
-def _has_gap(low_s: float | None, high_s: float | None) -> pl.Expr:
+def has_gap(low_s: float | None, high_s: float | None) -> pl.Expr:
     """Whether a gap lies in a bucket; an unknown one counts as 0."""
-    gap_s = pl.col("gap_ns").fill_null(0) / 1e9
+    gap_s = pl.col("gap_ns").fill_null(0) / NS_PER_S
     inside = pl.lit(value=True) if low_s is None else gap_s >= low_s
     return inside if high_s is None else inside & (gap_s < high_s)
 
 
-def gap_edges_s(time_scale: float) -> tuple[float, ...]:
-    """Borders between gap buckets as played; none at time scale 0, where all gaps are 0."""
-    return tuple(edge * time_scale for edge in GAP_EDGES_S) if time_scale > 0 else ()
+def gap_buckets_s(time_scale: float) -> tuple[tuple[float, float | None], ...]:
+    """Borders of the gap buckets as played, the last one open; one bucket at time scale 0, where all gaps are 0."""
+    edges = (edge * time_scale for edge in GAP_EDGES_S) if time_scale > 0 else ()
+    return tuple(pairwise((0.0, *edges, None)))
 
 
-def _rates(calls: pl.DataFrame) -> Row:
+def reported_ratio(calls: pl.DataFrame) -> float | None:
+    """Reported cached tokens of calls of the population over their input tokens; None if none reports them."""
+    return ratio(_sum(calls["usage_cache_read_tokens"]), int(calls["input_tokens"].sum()))
+
+
+def rates(calls: pl.DataFrame) -> Row:
+    """Cached tokens of calls of the population, as reported and as the bound has them, over their input tokens."""
     total = int(calls["input_tokens"].sum())
     reported, bound = _sum(calls["usage_cache_read_tokens"]), _sum(calls["bound_tokens"])
     return {
@@ -134,7 +151,7 @@ def _rates(calls: pl.DataFrame) -> Row:
         "input_tokens": total,
         "reported_tokens": reported,
         "bound_tokens": bound,
-        "reported_ratio": ratio(reported, total),
+        "reported_ratio": reported_ratio(calls),
         "bound_ratio": ratio(bound, total),
     }
 
@@ -144,22 +161,39 @@ def _sum(column: pl.Series) -> int | None:
     return None if known.is_empty() else round(known.sum())
 
 
+def _from_measured(scrapes: pl.DataFrame, name: str, from_ns: int | None) -> pl.DataFrame:
+    """Readings from the last one on that has a value and came before the first measured call was due, by url."""
+    if from_ns is None:
+        return scrapes
+    is_before = pl.col(name).is_not_null() & (pl.col("at_ns") <= from_ns)
+    last_before_ns = pl.when(is_before).then(pl.col("at_ns")).max().over("url")
+    return scrapes.filter(pl.col("at_ns") >= last_before_ns.fill_null(0))
+
+
 def _counter_delta(scrapes: pl.DataFrame, name: str) -> int | None:
     """Growth of a counter from its first to its last reading, summed over urls.
 
-    None with fewer than two readings of any url, and if a counter fell: its engine was restarted.
+    None with fewer than two readings of any url, and if a counter fell: its engine was restarted. Counters of refusals
+    are not on a page before there was one, so a counter that is not there yet counts as 0.
     """
     total = 0.0
-    readings = scrapes.filter(pl.col(name).is_not_null())
+    has_it = pl.col(name).is_not_null().any().over("url")
+    readings = scrapes.filter(pl.col("error").is_null() & has_it)
     for _, values in readings.group_by("url", maintain_order=True):
         counter = values[name]
+        if counter[0] is None:
+            counter = counter.scatter(0, 0.0)
+        counter = counter.drop_nulls()
         if counter.len() < 2 or counter.diff().drop_nulls().min() < 0:  # type: ignore[operator] # a number: two readings
             return None
         total += counter[-1] - counter[0]
     return None if readings.is_empty() else round(total)
 
 
-_GROWTH = "growth of the engine's counter from the first to the last reading, summed over engines"
+_GROWTH = (
+    "growth of the engine's counter from the first to the last reading, from the last one before the first measured "
+    "call if there was a warm-up, summed over engines"
+)
 _SERVED = "all requests the engine served between these readings"
 
 # fmt: off
@@ -197,6 +231,8 @@ CACHE_NUMBERS: tuple[Metric[Number], ...] = defined(
      lambda facts: ratio(_engine_hit_tokens(facts), _engine_query_tokens(facts))),
     ("engine_preemptions", "Preemptions, engine", "requests", _GROWTH, _SERVED, _growth("preemptions")),
     ("engine_rejections", "Rejections, engine", "requests", _GROWTH, _SERVED, _growth("rejections")),
+    ("engine_restarts", "Restarts of engines", "readings",
+     "count of readings in which a counter is lower than in the one before", "successful readings", _engine_restarts),
 )
 
 CACHE_TABLES: tuple[Metric[list[Row]], ...] = defined(

@@ -10,7 +10,7 @@ prompts part inside a block, what they share of that block is not counted, so th
 less than one block of the trace per call.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aitrace.identity import BlockIdentity
@@ -62,7 +62,7 @@ def unlimited_cache(prompts: Iterable[CachePrompt]) -> list[Hits]:
 class PromptRuns:
     """Sized runs of prompts, by segments and instance; each pair is computed once."""
 
-    def __init__(self, segments: tuple[Segment, ...], identity: BlockIdentity, block_size: int) -> None:
+    def __init__(self, segments: Sequence[Segment], identity: BlockIdentity, block_size: int) -> None:
         self._segments = segments
         self._identity = identity
         self._block_size = block_size

@@ -52,7 +52,9 @@ _CONNECT_NS = (
     .otherwise(0)
     .fill_null(0)
 )
-CLIENT_LATENESS_MS = (pl.col("sent_ns") - pl.col("due_ns") - _CONNECT_NS) / NS_PER_MS
+_TRY_DUE_NS = pl.coalesce("retry_due_ns", "due_ns")
+LATENESS_MS = (pl.col("sent_ns") - _TRY_DUE_NS) / NS_PER_MS
+CLIENT_LATENESS_MS = (pl.col("sent_ns") - _TRY_DUE_NS - _CONNECT_NS) / NS_PER_MS
 """How late a call was sent, without the opening of a connection."""
 _STREAMED_TEXT = IS_COMPLETE & pl.col("events").is_not_null() & (pl.col("usage_output_tokens") >= 2)
 _SLOWDOWN = pl.when(pl.col("expected_end_ns") > pl.col("expected_start_ns")).then(
@@ -66,7 +68,7 @@ _TIMED = "where the trace tells the duration of the last call"
 _EXPECTED = "latest (planned + recorded duration) − first planned"
 
 # fmt: off
-DISTRIBUTIONS: tuple[Metric[Sample], ...] = defined(
+CALL_DISTRIBUTIONS: tuple[Metric[Sample], ...] = defined(
     ("ttft_service_ms", "TTFT, service (from sent)", "ms", "first_token − sent", _ANSWERED,
      _of_calls(between_ms("sent_ns", "first_token_ns"))),
     ("ttft_user_ms", "TTFT, user (from due)", "ms", "first_token − due", _ANSWERED,
@@ -89,9 +91,9 @@ DISTRIBUTIONS: tuple[Metric[Sample], ...] = defined(
                IS_COMPLETE & (pl.col("last_token_ns") > pl.col("sent_ns")))),
     ("call_duration_ms", "Duration of a call", "ms", "end − sent", "complete calls",
      _of_calls(between_ms("sent_ns", "end_ns"), IS_COMPLETE)),
-    ("lateness_ms", "Lateness", "ms", "sent − due", "sent calls", _of_calls(between_ms("due_ns", "sent_ns"))),
+    ("lateness_ms", "Lateness", "ms", "sent − due, of the last try", "sent calls", _of_calls(LATENESS_MS)),
     ("client_lateness_ms", "Lateness, client", "ms",
-     "sent − due, less connected − dispatched where a connection was opened", "sent calls",
+     "sent − due of the last try, less connected − dispatched where a connection was opened", "sent calls",
      _of_calls(CLIENT_LATENESS_MS)),
     ("connect_ms", "Opening a connection", "ms", "connected − dispatched",
      "sent calls that opened a connection",

@@ -3,11 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import polars as pl
+
+from aitrace.results import UNREACHABLE_BOUND_RATIO
 from reports.answers import Answers
-from reports.metric import Number
+from reports.holding import MIN_CORRELATION
+from reports.metric import NS_PER_S, Number
 from reports.run_metrics import lateness_bound_ms
+from reports.sessions import IS_FAILED, IS_STOPPED
 from reports.tables import Facts
-from reports.words import counted, text_from_float, text_from_ratio, text_from_seconds
+from reports.words import counted, text_from_float, text_from_ms, text_from_ratio, text_from_seconds
 
 LATE_CALLS = 2
 """Fewer late calls than this put no run in doubt, however few were sent."""
@@ -52,9 +57,15 @@ class Doubt:
 def find_doubts(facts: Facts, answers: Answers) -> tuple[Doubt, ...]:
     """All reasons, those that weigh first."""
     found = [
-        *_of_the_end(facts, answers),
+        *_of_the_end(facts, answers.numbers),
+        *_of_the_unmeasured(facts, answers.numbers),
+        *_of_the_files(facts, answers.numbers),
+        *_of_the_workers(facts),
         *_of_the_client(facts, answers),
         *_of_the_calls(answers.numbers),
+        *_of_the_connections(facts),
+        *_of_the_sessions(answers.numbers),
+        *_of_the_headers(answers.numbers),
         *_of_the_answers(answers.numbers),
         *_of_the_sizes(facts, answers.numbers),
         *_of_the_cache(facts, answers.numbers),
@@ -70,22 +81,52 @@ def verdict_line(doubts: tuple[Doubt, ...]) -> str:
     return f"in doubt: {'; '.join(reasons)}" if reasons else "fine"
 
 
-def _of_the_end(facts: Facts, answers: Answers) -> Iterator[Doubt]:
+def _of_the_end(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
     if facts.end is None:
         yield Doubt(
             name="run_cut",
-            what="the run has no end record",
+            what=f"the run has no end record{_without_result(numbers)}",
             cause="the replay was killed, crashed, or is still running; calls in flight at that moment are missing",
             action="play the trace again",
         )
     elif facts.end.interrupted:
-        stopped = answers.numbers["stopped_calls"]
         yield Doubt(
             name="interrupted",
-            what=f"the run was stopped before its end, with {counted(stopped, 'call')} in flight",
+            what=f"the run was stopped before its end, with {counted(numbers['stopped_calls'], 'call')} in flight",
             cause="Ctrl-C or a signal; long sessions are under-represented",
             action="play the trace to its end",
         )
+    elif facts.end.cut_ns is not None:
+        yield Doubt(
+            name="censored",
+            what=f"{counted(numbers['censored_sessions'], 'session')} cut by the end of the run's duration",
+            cause="--duration: their calls until then are in the figures of calls; figures of whole sessions and trees "
+            "miss them, so long ones are under-represented there",
+            weighs=False,
+        )
+    if facts.end is not None and facts.end.ran_out_ns is not None:
+        yield Doubt(
+            name="lanes_ran_out",
+            what=f"lanes ran out of planned trees after {text_from_seconds(facts.end.ran_out_ns / NS_PER_S)}",
+            cause="the endpoint was faster than a plan allows for, sessions were lost and made room, or a plan's largest "
+            "size was reached; from then on fewer sessions were active than asked for",
+            action="give a shorter --duration, or more --time-scale",
+        )
+
+
+def _of_the_connections(facts: Facts) -> Iterator[Doubt]:
+    tries = facts.tries.height
+    failed = facts.tries.filter(pl.col("outcome") == "connect").height
+    if failed > UNREACHABLE_BOUND_RATIO * tries:
+        yield Doubt(
+            name="unreachable",
+            what=f"{failed:,} of {tries:,} tries got no connection",
+            cause="the endpoint was away, or refused connections",
+            action="see its log, and play the trace again",
+        )
+
+
+def _of_the_files(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
     if facts.lines_lost:
         yield Doubt(
             name="lines_lost",
@@ -93,13 +134,47 @@ def _of_the_end(facts: Facts, answers: Answers) -> Iterator[Doubt]:
             cause="the run was cut while it wrote, or its files were damaged; the calls on these lines are missing "
             "from every figure",
         )
-    missing = answers.numbers["missing_calls"]
+    missing = numbers["missing_calls"]
     if facts.end is not None and missing:
         yield Doubt(
             name="calls_missing",
             what=f"{counted(missing, 'planned call')} without a result",
             cause="lines were lost, or the replay failed",
             action="play the trace again; report a fault of aitrace if it happens twice",
+        )
+
+
+def _without_result(numbers: dict[str, Number]) -> str:
+    missing = numbers["missing_calls"]
+    return f", and {counted(missing, 'planned call')} left no result" if missing else ""
+
+
+def _of_the_unmeasured(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
+    if not numbers["unmeasured_calls"]:
+        return
+    left_out = facts.every_call.filter(pl.col("phase") != "measured")
+    primes = left_out.filter(pl.col("phase") == "prime").height
+    failed = left_out.filter(IS_FAILED & ~IS_STOPPED).height
+    yield Doubt(
+        name="unmeasured",
+        what=f"{counted(left_out.height, 'call')} left out: {left_out.height - primes:,} of the warm-up, {primes:,} that "
+        "primed prompts",
+        cause=f"the run's options; {failed:,} of them failed; sessions with a call in the warm-up are in no figure of "
+        "sessions",
+        weighs=False,
+    )
+
+
+def _of_the_workers(facts: Facts) -> Iterator[Doubt]:
+    workers = () if facts.end is None else facts.end.workers
+    lost = sum(worker.lost for worker in workers)
+    if lost:
+        yield Doubt(
+            name="workers_lost",
+            what=f"{lost} of {len(workers)} replaying processes lost",
+            cause="killed, or out of memory; their calls in flight count as stopped, the others were not sent, and from "
+            "then on the load was lower than planned",
+            action="see why it ended (the system's log), and play the trace again",
         )
 
 
@@ -171,6 +246,9 @@ def _of_the_calls(numbers: dict[str, Number]) -> Iterator[Doubt]:
             cause="the errors by kind tell; what failed is missing from the times of complete calls",
             action="mend what they name and play again",
         )
+
+
+def _of_the_sessions(numbers: dict[str, Number]) -> Iterator[Doubt]:
     if numbers["lost_sessions"]:
         yield Doubt(
             name="lost_sessions",
@@ -178,6 +256,41 @@ def _of_the_calls(numbers: dict[str, Number]) -> Iterator[Doubt]:
             cause="a call of each failed, and what waited for it was not sent; the later, longer prompts of these "
             "sessions are missing, so times look better than they are",
         )
+
+
+def _of_the_headers(numbers: dict[str, Number]) -> Iterator[Doubt]:
+    slow, sent = numbers["slow_headers_calls"], numbers["sent_calls"]
+    if slow is None:
+        return
+    correlation = numbers["headers_queue_correlation"]
+    groups = (
+        f"the headers of {slow:,} of {counted(sent, 'call')} came after "
+        f"{text_from_ms(numbers['slow_headers_from_ms'])} or more (p50 {text_from_ms(numbers['slow_headers_p50_ms'])}, "
+        f"of the others {text_from_ms(numbers['fast_headers_p50_ms'])})"
+    )
+    if correlation is not None and correlation >= MIN_CORRELATION:
+        yield Doubt(
+            name="holding",
+            what=f"calls were held silently: {groups}, the later the longer the queue was (ρ {correlation:.2f})",
+            cause="the stack withholds the headers of an answer for as long as it has no room; the wait is "
+            "part of TTFT",
+            action="read the time to headers apart from TTFT, and count the late ones as refusals to compare with a "
+            "stack that refuses",
+            weighs=False,
+        )
+        return
+    tie = (
+        "the queue was not read, or never changed"
+        if correlation is None
+        else f"they do not follow the queue (ρ {correlation:.2f})"
+    )
+    yield Doubt(
+        name="headers_two_groups",
+        what=f"{groups}; {tie}",
+        cause="calls are held, or something between client and engine delays some of them",
+        action="name the engine's metrics page with --metrics" if correlation is None else "",
+        weighs=False,
+    )
 
 
 def _of_the_answers(numbers: dict[str, Number]) -> Iterator[Doubt]:
@@ -188,6 +301,14 @@ def _of_the_answers(numbers: dict[str, Number]) -> Iterator[Doubt]:
             cause="the endpoint or a proxy sends events that are no JSON or of another shape; tokens in them were not "
             "seen, so TTFT and stalls may be too long",
             action="look at the stream itself",
+        )
+    wrong = numbers["contradicting_usage_calls"]
+    if wrong:
+        yield Doubt(
+            name="usage_contradicts",
+            what=f"{counted(wrong, 'call')} with usage that contradicts itself",
+            cause="the endpoint reports more cached than input tokens, or more reasoning than output tokens",
+            action="do not trust the hit rate that the API reports; read the engine's",
         )
 
 
@@ -238,7 +359,7 @@ def _of_the_cache(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt]:
         yield Doubt(
             name="engine_window",
             what=f"the engine looked up {engine:,} prompt tokens, its complete calls report {input_tokens:,}",
-            cause="others used the engine, calls were cut, or readings do not span the whole run",
+            cause="others used the engine, calls were cut or primed prompts, or readings do not span the whole run",
             action="do not compare the engine's hit rate with the other two",
             weighs=False,
         )
@@ -280,6 +401,14 @@ def _above_the_bound(facts: Facts, numbers: dict[str, Number]) -> Iterator[Doubt
 
 
 def _of_the_scrapes(numbers: dict[str, Number]) -> Iterator[Doubt]:
+    restarts = numbers["engine_restarts"]
+    if restarts:
+        yield Doubt(
+            name="engine_restarted",
+            what=f"the engine was restarted during the run: its counters fell {counted(restarts, 'time')}",
+            cause="it crashed, or was replaced; its cache was empty from then on, and what it had counted before is gone",
+            action="see its log, and play the trace again",
+        )
     scrapes, failed = numbers["scrapes"] or 0, numbers["failed_scrapes"] or 0
     longest_s, usual_s = numbers["longest_scrape_gap_s"], numbers["median_scrape_gap_s"]
     holes = longest_s is not None and usual_s is not None and longest_s > SCRAPE_HOLE_FACTOR * usual_s
@@ -300,7 +429,8 @@ def _of_the_sample(answers: Answers) -> Iterator[Doubt]:
     if count < P99_CALLS and answers.numbers["complete_calls"]:
         yield Doubt(
             name="few_calls",
-            what=f"n too small for {'p90 and above' if count < MIN_CALLS else 'p99'}: {counted(count, 'call')} with a first token",
+            what=f"n too small for {'p90 and above' if count < MIN_CALLS else 'p99'}: {counted(count, 'call')} with a "
+            "first token",
             cause="the trace is short, or few of its calls got through",
             action=f"play more trees; p90 needs {MIN_CALLS} calls, p99 needs {P99_CALLS}",
             weighs=count < MIN_CALLS,

@@ -1,9 +1,11 @@
 """Pure: the words and tables of the page, section by section; the terminal's summary uses the same."""
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from aitrace.results import RunHeader
+from aitrace.results import ClientCheck, RunHeader
+from aitrace.units import NS_PER_MS
 from reports.answers import Answers, Spread
 from reports.gap_text import gap_finding, gap_scale
 from reports.metric import Number, Row
@@ -18,6 +20,7 @@ from reports.words import (
     gap_label,
     quantile_texts,
     text_from_float,
+    text_from_ms,
     text_from_ratio,
     text_from_seconds,
     text_from_value,
@@ -72,6 +75,8 @@ class PageText:
     """Whether the prefix survives the gap, in a sentence; None if the run cannot tell."""
     gap_scale: str | None
     """What the gaps as played stand for; None where they are as recorded."""
+    admission: tuple[tuple[str, str], ...]
+    """What refusals cost: name and value."""
     client: tuple[tuple[str, str], ...]
     """How the replaying process and the engine fared: name and value."""
 
@@ -83,6 +88,7 @@ _SPREADS = {
         "session_duration_s", "session_expected_s", "session_recorded_s", "session_slowdown_ratio",
         "tree_duration_s", "tree_expected_s", "tree_slowdown_ratio",
     ),
+    "admission_times": ("headers_ms", "headers_to_token_ms", "tries_per_call", "session_backoff_s"),
     "lateness": ("lateness_ms", "client_lateness_ms", "connect_ms", "upload_ms"),
 }  # fmt: skip
 """Distributions by the table that shows them."""
@@ -96,36 +102,51 @@ def page_text(report: Report) -> PageText:
         report=report,
         headlines=headlines(report),
         what_was_run=what_was_run(report),
-        tables={
-            **{name: spread_table(answers, metrics) for name, metrics in _SPREADS.items()},
-            "sizes": sizes_table(answers),
-            "cache": cache_table(answers),
-            "gaps": _gap_table(report),
-            "errors": errors_table(answers),
-            "unsent": _rows_table(
-                [row | {"unsent": _UNSENT[str(row["unsent"])]} for row in answers.tables["unsent_by_reason"]],
-                {"unsent": "reason", "calls": "calls", "sessions": "sessions"},
-            ),
-            "classes": _rows_table(
-                answers.tables["by_class"],
-                {
-                    "call_class": "class",
-                    "calls": "calls",
-                    "complete_calls": "complete",
-                    "ttft_service_p50_ms": f"{METRICS['ttft_service_ms'].title}, p50, ms",
-                    "input_tokens": "prompt tokens",
-                    "output_tokens": "output tokens",
-                },
-                f"{METRICS['by_class'].population}.",
-            ),
-        },
+        tables=_tables(report),
         intervals=_interval_sentences(answers),
         time_scale=_time_scale_sentence(report),
         cache_notes=_cache_notes(report),
         gap_finding=gap_finding(report),
         gap_scale=gap_scale(report),
-        client=_client(answers),
+        client=(*_client(answers), *_client_check(report.facts.header.client_check)),
+        admission=_admission_facts(answers),
     )
+
+
+def _tables(report: Report) -> dict[str, Table]:
+    answers = report.answers
+    return {
+        **{name: spread_table(answers, metrics) for name, metrics in _SPREADS.items()},
+        "sizes": sizes_table(answers),
+        "cache": cache_table(answers),
+        "gaps": _gap_table(report),
+        "admission": admission_table(answers),
+        "turns": _admission_rows(answers.tables["admission_by_turn"], "turn", _turn_label),
+        "admission_gaps": _admission_rows(
+            answers.tables["admission_by_gap"],
+            "gap as played",
+            lambda row: gap_label(row["gap_from_s"], row["gap_to_s"]),
+        ),
+        "outcomes": outcomes_table(answers),
+        "identities": identities_table(answers),
+        "errors": errors_table(answers),
+        "unsent": _rows_table(
+            [row | {"unsent": _UNSENT[str(row["unsent"])]} for row in answers.tables["unsent_by_reason"]],
+            {"unsent": "reason", "calls": "calls", "sessions": "sessions"},
+        ),
+        "classes": _rows_table(
+            answers.tables["by_class"],
+            {
+                "call_class": "class",
+                "calls": "calls",
+                "complete_calls": "complete",
+                "ttft_service_p50_ms": f"{METRICS['ttft_service_ms'].title}, p50, ms",
+                "input_tokens": "prompt tokens",
+                "output_tokens": "output tokens",
+            },
+            f"{METRICS['by_class'].population}.",
+        ),
+    }
 
 
 def headlines(report: Report) -> tuple[Headline, ...]:
@@ -140,10 +161,14 @@ def headlines(report: Report) -> tuple[Headline, ...]:
     return (
         Headline(
             name=METRICS["ttft_service_ms"].title,
-            value=f"p50 {_ms(ttft.quantiles['p50'])}",
+            value=f"p50 {text_from_ms(ttft.quantiles['p50'])}",
             note=f"{_upper(ttft)} · n = {ttft.count:,}",
         ),
-        Headline(name="ITL, mean of a call", value=f"p50 {_ms(itl.quantiles['p50'])}", note=_upper(itl)),
+        Headline(
+            name="ITL, mean of a call",
+            value=f"p50 {text_from_ms(itl.quantiles['p50'])}",
+            note=_upper(itl),
+        ),
         Headline(
             name="prompt tokens cached",
             value=text_from_ratio(numbers["cache_reported_ratio"]),
@@ -152,7 +177,7 @@ def headlines(report: Report) -> tuple[Headline, ...]:
         Headline(
             name="calls refused",
             value=f"{numbers['refused_calls']:,} of {numbers['sent_calls']:,}",
-            note=f"{(numbers['failed_calls'] or 0):,} failed otherwise",
+            note=_refused_tries(numbers) + f"{(numbers['failed_calls'] or 0):,} failed otherwise",
         ),
         Headline(
             name="lost sessions",
@@ -168,16 +193,12 @@ def headlines(report: Report) -> tuple[Headline, ...]:
     )
 
 
-def _ms(value: float | None) -> str:
-    return NOT_KNOWN if value is None else text_from_seconds(value / 1000)
-
-
 def _upper(spread: Spread) -> str:
     """The highest quantile that is known, of times in ms; the largest value where only the median is."""
     known = [name for name, value in spread.quantiles.items() if value is not None]
     if not known or known[-1] == "p50":
-        return f"max {_ms(spread.largest)}"
-    return f"{known[-1]} {_ms(spread.quantiles[known[-1]])}"
+        return f"max {text_from_ms(spread.largest)}"
+    return f"{known[-1]} {text_from_ms(spread.quantiles[known[-1]])}"
 
 
 def what_was_run(report: Report) -> tuple[tuple[str, str], ...]:
@@ -204,11 +225,14 @@ def what_was_run(report: Report) -> tuple[tuple[str, str], ...]:
         ("history", f"{header.history} answers in the next prompt"),
         ("system prompts", "shared between trees" if header.share_system else "as the trace shares them"),
         ("started", f"{started:%Y-%m-%d %H:%M:%S} UTC"),
-        ("duration", _seconds(report.answers.numbers["duration_s"])),
+        ("duration", text_from_seconds(report.answers.numbers["duration_s"])),
+        ("steady window", _steady_text(report.answers.numbers)),
         ("producer", header.producer),
     ]
     if header.text_seed is not None:
         facts.append(("seed of texts", str(header.text_seed)))
+    if header.arrival_clock is not None:
+        facts.append(("arrivals stamped by", header.arrival_clock))
     if trace is not None and trace.attribution is not None:
         facts.append(("source of the trace", trace.attribution))
     return tuple(facts)
@@ -226,17 +250,48 @@ def _arrival_text(header: RunHeader) -> str:
     return "lanes, each plays one tree after another"
 
 
+def _steady_text(numbers: dict[str, Number]) -> str:
+    begin_s, end_s = numbers["steady_from_s"], numbers["steady_until_s"]
+    if begin_s is None or end_s is None:
+        return "none, since no session was active"
+    ttft = ", ".join(
+        f"{name} {text_from_ms(value)}"
+        for name in ("p50", "p95")
+        if (value := numbers[f"steady_ttft_service_{name}_ms"]) is not None
+    )
+    return (
+        f"{text_from_seconds(begin_s)} to {text_from_seconds(end_s)}, {text_from_ratio(numbers['steady_ratio'])} of the "
+        f"run, about {counted(numbers['steady_sessions'], 'session')} active, {counted(numbers['steady_calls'], 'call')}"
+        + (f", TTFT from sent {ttft}" if ttft else "")
+        + _steady_share(numbers["steady_cache_reported_ratio"], "of the prompt tokens cached")
+        + _steady_share(numbers["steady_refused_tries_ratio"] or None, "of the tries refused")
+    )
+
+
+def _refused_tries(numbers: dict[str, Number]) -> str:
+    """What refusals there were beside those that ended a call."""
+    refused = numbers["refused_tries"] or 0
+    return (
+        "" if refused <= (numbers["refused_calls"] or 0) else f"{refused:,} of {numbers['tries']:,} tries · "
+    )
+
+
+def _steady_share(ratio: Number, what: str) -> str:
+    return "" if ratio is None else f", {text_from_ratio(ratio)} {what}"
+
+
 def _tokens_text(amount: float) -> str:
     return f"{amount:.4g} token{'' if amount == 1 else 's'}"
 
 
-def _seconds(value: float | None) -> str:
-    return NOT_KNOWN if value is None else text_from_seconds(value)
-
-
-_UNSENT = {"session_lost": "its session was lost", "interrupted": "the run was stopped"}
-_RARE_FATES = ("stopped", "missing")
-"""Rows that only a run which did not end by itself needs."""
+_UNSENT = {
+    "session_lost": "its session was lost",
+    "interrupted": "the run was stopped",
+    "duration": "the run's duration was over",
+    "worker_lost": "its process was lost",
+}
+_RARE_FATES = ("unmeasured", "stopped", "missing", "censored")
+"""Rows that only a run which did not end by itself needs, or one with a warm-up."""
 
 
 def sizes_table(answers: Answers) -> Table:
@@ -244,13 +299,15 @@ def sizes_table(answers: Answers) -> Table:
     groups = ("calls", "sessions", "trees")
     fates = {
         "planned": "planned",
+        "unmeasured": "not measured",
         "complete": "complete",
         "refused": "refused",
         "failed": "failed otherwise",
-        "stopped": "in flight when stopped",
+        "stopped": "in flight when stopped or cut",
         "unsent": "not sent",
         "missing": "without a result",
         "lost": "lost sessions",
+        "censored": "cut by the end of the run",
     }
     return Table(
         caption="A session is complete if all its calls are, and lost if one of them was refused or failed, or was not "
@@ -259,7 +316,7 @@ def sizes_table(answers: Answers) -> Table:
         rows=tuple(
             (title, *(_count_cell(answers.numbers, f"{fate}_{group}") for group in groups))
             for fate, title in fates.items()
-            if fate not in _RARE_FATES or answers.numbers[f"{fate}_calls"]
+            if fate not in _RARE_FATES or any(answers.numbers.get(f"{fate}_{group}") for group in groups)
         ),
     )
 
@@ -311,6 +368,120 @@ def cache_table(answers: Answers) -> Table:
     )
 
 
+_ADMISSION_KINDS = {"first": "first calls of a session", "returning": "returning calls"}
+_OUTCOMES = {
+    "refused_in_stream": "refused in the stream",
+    "timeout_headers": "timeout before headers",
+    "timeout_first_token": "timeout before the first token",
+    "timeout_stream": "timeout in mid-stream",
+    "connect": "no connection",
+    "error_event": "error event",
+    "http_error": "HTTP error",
+    "stopped": "in flight when stopped",
+}
+"""Outcomes that are not told by their own name."""
+
+
+def admission_table(answers: Answers) -> Table:
+    """First calls of sessions against returning ones."""
+    return _admission_rows(
+        answers.tables["admission_by_kind"], "", lambda row: _ADMISSION_KINDS[str(row["kind"])]
+    )
+
+
+def short_admission_table(answers: Answers) -> Table:
+    """The same without what does not fit on a terminal."""
+    columns = (0, 1, 2, 4, 8)
+    table = admission_table(answers)
+    return Table(
+        caption=table.caption,
+        columns=tuple(table.columns[column] for column in columns),
+        rows=tuple(tuple(row[column] for column in columns) for row in table.rows),
+    )
+
+
+def _admission_rows(rows: list[Row], head: str, label: Callable[[Row], str]) -> Table:
+    return Table(
+        caption="Refused: first tries with status 429, 503 or 529, or an overload error in the stream; 95 % intervals "
+        "(Wilson). Headers: of tries with status 200.",
+        columns=(
+            head, "calls", "refused at first", "share", "95 % interval", "tries", "refused", "given up", "headers p50, ms",
+        ),
+        rows=tuple(
+            (
+                label(row),
+                *(_cell(row[key], key) for key in ("calls", "refused_calls", "refused_ratio")),
+                " to ".join(_cell(row[key], key) for key in ("refused_low_ratio", "refused_high_ratio")),
+                *(
+                    _cell(row[key], key)
+                    for key in ("tries", "refused_tries", "given_up_calls", "headers_p50_ms")
+                ),
+            )
+            for row in rows
+        ),
+    )  # fmt: skip
+
+
+def _turn_label(row: Row) -> str:
+    first, last = row["turn_from"], row["turn_to"]
+    if last is None:
+        return f"{first} and later"
+    return str(first) if first == last else f"{first} – {last}"
+
+
+def outcomes_table(answers: Answers) -> Table:
+    """What became of each try."""
+    rows = answers.tables["tries_by_outcome"]
+    return _rows_table(
+        [row | {"outcome": _OUTCOMES.get(str(row["outcome"]), str(row["outcome"]))} for row in rows],
+        {
+            "outcome": "outcome",
+            "tries": "tries",
+            "calls": "calls",
+            "last_tries": "of them the last of the call",
+        },
+    )
+
+
+def identities_table(answers: Answers) -> Table:
+    """Sessions whose ids were faulty beside honest ones; without rows if there are none."""
+    return _rows_table(
+        answers.tables["by_identity_fault"],
+        {
+            "ids": "ids",
+            "sessions": "sessions",
+            "lost_sessions": "lost",
+            "calls": "calls",
+            "refused_calls": "refused",
+            "refused_ratio": "share refused",
+            "reported_ratio": "prompt tokens cached",
+            "bound_ratio": "unlimited cache",
+            "cache_calls": "of calls",
+            "ttft_service_p50_ms": "TTFT from sent, p50, ms",
+            "ttft_service_p95_ms": "p95, ms",
+            "ttft_calls": "n",
+        },
+        f"{METRICS['by_identity_fault'].population}. A call is refused if one of its tries was.",
+    )
+
+
+def _admission_facts(answers: Answers) -> tuple[tuple[str, str], ...]:
+    names = (
+        "tries", "refused_tries", "retried_calls", "backoff_s", "backoff_sessions", "waiting_sessions",
+        "refused_tries_ratio", "refused_once_ratio", "lost_prefill_tokens", "slow_headers_calls",
+        "headers_queue_correlation",
+    )  # fmt: skip
+    return tuple((METRICS[name].title, _fact_text(name, answers.numbers[name])) for name in names)
+
+
+def _fact_text(name: str, value: Number) -> str:
+    if name.endswith("_ratio"):
+        return text_from_ratio(value)
+    # What is counted stands in the title already.
+    unit = METRICS[name].unit
+    return text_from_value(value, unit if unit in ("s", "tokens", "ρ") else "")
+
+
 def errors_table(answers: Answers) -> Table:
     """Errors by kind and status."""
     return _rows_table(
@@ -351,6 +522,8 @@ def _rows_table(rows: list[Row], heads: dict[str, str], caption: str = "") -> Ta
 def _cell(value: float | str | None, key: str) -> str:
     if isinstance(value, str):
         return value
+    if key.endswith("_ratio"):
+        return text_from_ratio(value)
     # A status is a name, not an amount: its digits are not grouped.
     return str(value) if key == "status" and value is not None else text_from_value(value, "")
 
@@ -359,6 +532,9 @@ def _gap_table(report: Report) -> Table:
     """Rows by kind of call and gap; the gap in the recording has a column of its own where it was another."""
     scale = report.facts.header.time_scale
     is_scaled = scale not in (0, 1)
+    counts_and_shares = (
+        "calls", "input_tokens", "reported_tokens", "bound_tokens", "reported_ratio", "bound_ratio",
+    )  # fmt: skip
     return Table(
         caption="Sub-agents and trees begin with a prompt of their own; no gap of theirs is to be survived.",
         columns=(
@@ -377,11 +553,7 @@ def _gap_table(report: Report) -> Table:
                 KIND_NAMES[str(row["kind"])],
                 gap_label(row["gap_from_s"], row["gap_to_s"]),
                 *((_recorded_gap(row, scale),) if is_scaled else ()),
-                *(
-                    _cell(row[key], key)
-                    for key in ("calls", "input_tokens", "reported_tokens", "bound_tokens")
-                ),
-                *(_ratio_cell(row[key]) for key in ("reported_ratio", "bound_ratio")),
+                *(_cell(row[key], key) for key in counts_and_shares),
             )
             for row in report.answers.tables["cache_by_gap"]
         ),
@@ -394,10 +566,6 @@ def _recorded_gap(row: Row, scale: float) -> str:
         for border in ("gap_from_s", "gap_to_s")
     )
     return gap_label(low, high)
-
-
-def _ratio_cell(value: float | str | None) -> str:
-    return value if isinstance(value, str) else text_from_ratio(value)
 
 
 def _interval_sentences(answers: Answers) -> tuple[str, ...]:
@@ -464,6 +632,21 @@ def _cache_notes(report: Report) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _client_check(check: ClientCheck | None) -> tuple[tuple[str, str], ...]:
+    """What a trial before the run said of the client's times; nothing if there was none."""
+    if check is None:
+        return ()
+    load = f"at {check.calls_per_s:g} calls/s and {check.reached_events_per_s:,.0f} events/s"
+
+    def spread(p50_ns: int, p99_ns: int) -> str:
+        return f"p50 {text_from_value(p50_ns / NS_PER_MS, 'ms')}, p99 {text_from_value(p99_ns / NS_PER_MS, 'ms')}"
+
+    return (
+        (f"TTFT error in a trial {load}", spread(check.ttft_error_p50_ns, check.ttft_error_p99_ns)),
+        ("lateness in that trial", spread(check.lateness_p50_ns, check.lateness_p99_ns)),
+    )
+
+
 def _client(answers: Answers) -> tuple[tuple[str, str], ...]:
     numbers = answers.numbers
     return (
@@ -482,5 +665,5 @@ def _client(answers: Answers) -> tuple[tuple[str, str], ...]:
 def _scrapes_text(numbers: dict[str, Number]) -> str:
     if not numbers["scrapes"]:
         return "none were taken"
-    longest = _seconds(numbers["longest_scrape_gap_s"])
+    longest = text_from_seconds(numbers["longest_scrape_gap_s"])
     return f"{numbers['scrapes']:,}, {numbers['failed_scrapes']:,} failed, longest time without one {longest}"

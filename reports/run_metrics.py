@@ -4,21 +4,21 @@ from collections.abc import Callable
 
 import polars as pl
 
+from aitrace.outcomes import OVERLOAD
+from aitrace.results import LATENESS_BOUND_MS
 from reports.call_metrics import CLIENT_LATENESS_MS, between_ms, sample
 from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, Row, defined, ratio
 from reports.sessions import IS_COMPLETE, IS_FAILED, IS_PLAYED, IS_SENT, IS_STOPPED
 from reports.stats import quantile
-from reports.tables import Facts
-
-LATENESS_BOUND_MS = 50.0
-"""Bound on the client's lateness and on the lag of its event loop, where the run's options name none."""
+from reports.tables import Facts, measured_from_ns, planned_calls
 
 _IS_OVERLOAD = (pl.col("error") == "refused") | (
-    # vLLM puts the status of an overload into the stream that it had begun; others name it.
     (pl.col("error") == "error_event")
-    & pl.col("error_text").str.contains(r"(?i)\((429|503|529)\)$|overload").fill_null(value=False)
+    & pl.col("error_text").str.contains(f"(?i){OVERLOAD.pattern}").fill_null(value=False)
 )
-_IS_LOST = (pl.col("failed_calls") > pl.col("stopped_calls")) | (pl.col("lost_calls") > 0)
+_IS_CENSORED = pl.col("cut_calls") > 0
+IS_LOST = (pl.col("fatal_calls") > 0) | (pl.col("lost_calls") > 0)
+"""Of sessions: a call that it cannot do without was refused or failed, or one was not sent because of such a call."""
 
 
 def _count(where: pl.Expr, table: str = "calls") -> Callable[[Facts], int]:
@@ -32,8 +32,14 @@ def _count(where: pl.Expr, table: str = "calls") -> Callable[[Facts], int]:
 def duration_s(facts: Facts) -> float | None:
     if facts.end is not None:
         return facts.end.ended_ns / NS_PER_S
-    last = facts.calls.select(pl.max_horizontal(pl.col("^(sent|end)_ns$").max())).item()
+    last = facts.every_call.select(pl.max_horizontal(pl.col("^(sent|end)_ns$").max())).item()
     return None if last is None else last / NS_PER_S
+
+
+def _measured_s(facts: Facts) -> float | None:
+    """Time from the first measured call due to the end of the run; the whole duration without a warm-up."""
+    whole_s = duration_s(facts)
+    return None if whole_s is None else whole_s - (measured_from_ns(facts) or 0) / NS_PER_S
 
 
 def lateness_bound_ms(facts: Facts) -> float:
@@ -48,7 +54,25 @@ def _late_calls(facts: Facts) -> int:
 
 
 def _missing_calls(facts: Facts) -> int:
-    return max(0, facts.header.planned_calls - facts.calls.height)
+    return max(0, planned_calls(facts.header, facts.end) - facts.every_call.height)
+
+
+def _planned(group: str) -> Callable[[Facts], int]:
+    def compute(facts: Facts) -> int:
+        unstarted: int = 0 if facts.end is None else getattr(facts.end, f"unstarted_{group}")
+        planned: int = getattr(facts.header, f"planned_{group}")
+        return planned - unstarted
+
+    return compute
+
+
+def _unmeasured(group: str) -> Callable[[Facts], int]:
+    def compute(facts: Facts) -> int:
+        every: pl.DataFrame = getattr(facts, f"every_{group}")
+        measured: pl.DataFrame = getattr(facts, f"{group}s")
+        return every.height - measured.height
+
+    return compute
 
 
 def _total(column: str) -> Callable[[Facts], int | None]:
@@ -79,6 +103,17 @@ def _size_error_ratio(facts: Facts) -> float | None:
     known = facts.calls.filter(IS_COMPLETE & (pl.col("prompt_tokens") > 0))
     off = (known["usage_input_tokens"] / known["prompt_tokens"] - 1).abs().drop_nulls()
     return quantile(off.to_numpy(), 0.5)
+
+
+def _contradicting_usage_calls(facts: Facts) -> int:
+    parts = (
+        ("usage_cache_read_tokens", "usage_input_tokens"),
+        ("usage_reasoning_tokens", "usage_output_tokens"),
+    )
+    is_wrong = pl.any_horizontal(
+        (pl.col(part) > pl.col(whole)).fill_null(value=False) for part, whole in parts
+    )
+    return facts.calls.filter(IS_COMPLETE & is_wrong).height
 
 
 def _loop_lag_ms(facts: Facts) -> float | None:
@@ -150,11 +185,18 @@ _RUN = "calls of the run"
 _REPORTING = "complete calls that report them"
 _REPORTING_INPUT = "complete calls that report input tokens"
 _READINGS = "all readings, failed ones included"
+_CENSORED = (
+    "count of sessions that are not lost and have a call in flight or yet to be sent when the run was cut or stopped, or "
+    "when the process that played them was lost"
+)
 
 # fmt: off
 RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
-    ("planned_calls", "Calls planned", "calls", "count, from the run's header", "the plan",
-     lambda facts: facts.header.planned_calls),
+    ("planned_calls", "Calls planned", "calls",
+     "count, from the run's header, without those of trees in store that no lane took", "the plan", _planned("calls")),
+    ("unmeasured_calls", "Calls not measured", "calls", "count of calls of the warm-up, and of calls that primed prompts",
+     "all calls; they are in no other number but planned_calls, missing_calls and the steady window's search",
+     _unmeasured("call")),
     ("sent_calls", "Calls sent", "calls", "count of calls with a sent time", _RUN, _count(IS_SENT)),
     ("late_calls", "Calls sent late", "calls",
      "count of calls whose client_lateness_ms is above the run's --max-lateness, 50 ms if it named none",
@@ -178,16 +220,20 @@ RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
      _count(pl.col("unsent").is_not_null())),
     ("missing_calls", "Calls without a result", "calls", "planned_calls − calls of the run", "the plan",
      _missing_calls),
-    ("planned_sessions", "Sessions planned", "sessions", "count, from the run's header", "the plan",
-     lambda facts: facts.header.planned_sessions),
+    ("planned_sessions", "Sessions planned", "sessions", "count, as planned_calls", "the plan", _planned("sessions")),
+    ("unmeasured_sessions", "Sessions not measured", "sessions", "count of sessions with a call in the warm-up",
+     "all sessions", _unmeasured("session")),
+    ("censored_sessions", "Sessions cut by the end of the run", "sessions",
+     _CENSORED, "sessions of the run", _count(_IS_CENSORED & ~IS_LOST, "sessions")),
     ("complete_sessions", "Sessions complete", "sessions",
      "count of sessions of which every planned call is complete", "sessions of the run",
      _count(IS_PLAYED, "sessions")),
     ("lost_sessions", "Sessions lost", "sessions",
-     "count of sessions with a refused or failed call, or with calls not sent because of one",
-     "sessions of the run", _count(_IS_LOST, "sessions")),
-    ("planned_trees", "Trees planned", "trees", "count, from the run's header", "the plan",
-     lambda facts: facts.header.planned_trees),
+     "count of sessions with a refused or failed call that was not auxiliary, or with calls not sent because of one",
+     "sessions of the run", _count(IS_LOST, "sessions")),
+    ("planned_trees", "Trees planned", "trees", "count, as planned_calls", "the plan", _planned("trees")),
+    ("unmeasured_trees", "Trees not measured", "trees", "count of trees with a call in the warm-up", "all trees",
+     _unmeasured("tree")),
     ("complete_trees", "Trees complete", "trees", "count of trees of which every planned call is complete",
      "trees of the run", _count(IS_PLAYED, "trees")),
     ("duration_s", "Duration of the run", "s",
@@ -196,14 +242,18 @@ RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
      _REPORTING, _total("usage_input_tokens")),
     ("output_tokens", "Output tokens reported", "tokens", "sum of reported output tokens", _REPORTING,
      _total("usage_output_tokens")),
-    ("output_tokens_per_s", "Output of the run", "tokens/s", "output_tokens / duration_s", _REPORTING,
-     lambda facts: ratio(_total("usage_output_tokens")(facts), duration_s(facts))),
+    ("output_tokens_per_s", "Output of the run", "tokens/s",
+     "output_tokens / duration_s, from the first measured call due if there was a warm-up", _REPORTING,
+     lambda facts: ratio(_total("usage_output_tokens")(facts), _measured_s(facts))),
     ("usage_ratio", "Calls that report their prompt tokens", "",
      "complete calls that report input tokens / complete calls", "complete calls",
      _usage_ratio("usage_input_tokens")),
     ("cache_usage_ratio", "Calls that report their cached tokens", "",
      "complete calls that report cached tokens / complete calls", "complete calls",
      _usage_ratio("usage_cache_read_tokens")),
+    ("contradicting_usage_calls", "Calls whose usage contradicts itself", "calls",
+     "count of calls that report more cached than input tokens, or more reasoning than output tokens",
+     "complete calls", _contradicting_usage_calls),
     ("prompt_size_ratio", "Prompt tokens, reported over plan", "",
      "sum of reported input tokens / sum of planned prompt tokens", _REPORTING_INPUT,
      _size_ratio("usage_input_tokens", "prompt_tokens")),

@@ -13,6 +13,14 @@ IS_FAILED = pl.col("error").is_not_null()
 IS_STOPPED = (pl.col("error") == "client_abort").fill_null(value=False)
 IS_COMPLETE = IS_SENT & ~IS_FAILED & pl.col("end_ns").is_not_null() & pl.col("unsent").is_null()
 
+IS_CUT = IS_STOPPED | pl.col("unsent").is_in(["interrupted", "duration", "worker_lost"]).fill_null(
+    value=False
+)
+"""Of calls: the end of the run, or of the process that played it, cut it off, in flight or before it was sent."""
+
+_IS_FATAL = IS_FAILED & ~IS_STOPPED & (pl.col("call_class") != "auxiliary")
+"""Of calls: a session does not go on after it."""
+
 IS_PLAYED = pl.col("is_whole") & (pl.col("complete_calls") == pl.col("calls"))
 """Of sessions and trees: every planned call is complete."""
 
@@ -50,7 +58,10 @@ def grouped(calls: pl.DataFrame, by: list[str], missing: pl.Expr) -> pl.DataFram
         IS_COMPLETE.sum().cast(pl.Int64).alias("complete_calls"),
         IS_FAILED.sum().cast(pl.Int64).alias("failed_calls"),
         IS_STOPPED.sum().cast(pl.Int64).alias("stopped_calls"),
+        _IS_FATAL.sum().cast(pl.Int64).alias("fatal_calls"),
         (pl.col("unsent") == "session_lost").fill_null(value=False).sum().cast(pl.Int64).alias("lost_calls"),
+        IS_CUT.sum().cast(pl.Int64).alias("cut_calls"),
+        (pl.col("phase") == "warm_up").sum().cast(pl.Int64).alias("warm_up_calls"),
         pl.col("due_ns").min().alias("first_due_ns"),
         pl.col("end_ns").max().alias("last_end_ns"),
         pl.col("expected_start_ns").min(),

@@ -16,6 +16,7 @@ Ints = npt.NDArray[np.int64]
 MIN_CLUSTERS = 5
 """Fewer sessions than this give no interval: resampling them says little about sessions not seen."""
 _VALUES_ABOVE = 2
+_Z95 = 1.959964
 _CELLS_PER_CHUNK = 4_000_000
 
 
@@ -97,6 +98,35 @@ def cluster_bootstrap(
     return tuple(
         _interval(per_draw[:, column]) if values.size >= min_count(q) else None for column, q in enumerate(qs)
     )
+
+
+def wilson(hits: int, count: int) -> Interval | None:
+    """95 % interval of a share by Wilson's score; None of nothing."""
+    if count == 0:
+        return None
+    share, square = hits / count, _Z95 * _Z95 / count
+    middle = share + square / 2
+    reach = _Z95 * math.sqrt((share * (1 - share) + square / 4) / count)
+    return Interval(
+        low=max(0.0, (middle - reach) / (1 + square)), high=min(1.0, (middle + reach) / (1 + square))
+    )
+
+
+def rank_correlation(left: Floats, right: Floats) -> float | None:
+    """Spearman's ρ, equal values at the mean of their ranks; None with fewer than 3 pairs, or if a side is constant."""
+    if left.size < 3:
+        return None
+    low, high = _ranks(left), _ranks(right)
+    if low.std() == 0 or high.std() == 0:
+        return None
+    return float(((low - low.mean()) * (high - high.mean())).mean() / (low.std() * high.std()))
+
+
+def _ranks(values: Floats) -> Floats:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = counts.cumsum()
+    means: Floats = (ends - (counts - 1) / 2).astype(np.float64)
+    return means[places]
 
 
 def _weighted_quantiles(ordered: Floats, weights: Ints, qs: tuple[float, ...]) -> Floats:

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from aitrace.results import RunEnd
 from reports.answers import Answers, Spread, answers_from_facts
 from reports.doubts import Doubt, find_doubts, verdict_line
 from reports.metrics import METRICS
@@ -49,7 +50,7 @@ def json_from_report(report: Report) -> dict[str, Any]:
             "line": report.verdict,
             "doubts": [asdict(doubt) for doubt in report.doubts],
         },
-        "run": asdict(header) | {"end": None if end is None else asdict(end), "lines_lost": facts.lines_lost},
+        "run": asdict(header) | {"end": _json_from_end(end), "lines_lost": facts.lines_lost},
         "trace": _json_from_trace(facts),
         "distributions": {
             name: {"unit": METRICS[name].unit} | _json_from_spread(spread)
@@ -58,6 +59,10 @@ def json_from_report(report: Report) -> dict[str, Any]:
         "numbers": answers.numbers,
         "tables": answers.tables,
     }
+
+
+def _json_from_end(end: RunEnd | None) -> dict[str, Any] | None:
+    return None if end is None else asdict(end) | {"workers": [asdict(worker) for worker in end.workers]}
 
 
 def _json_from_spread(spread: Spread) -> dict[str, Any]:

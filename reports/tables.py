@@ -13,10 +13,11 @@ import polars as pl
 from aitrace.errors import InputError
 from aitrace.identity import BlockIdentity
 from aitrace.prompts import PromptResolver, prompt_size
-from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
+from aitrace.results import NO_COLUMNS, CallResult, RunEnd, RunHeader, Scrape, call_columns
 from aitrace.schema import Header, Trace, Usage
 from reports.cache_model import CachePrompt, Hits, PromptRuns, unlimited_cache
 from reports.sessions import grouped, planned_counts
+from reports.tries import tries_frame
 
 _Schema = dict[str, type[pl.DataType]]
 
@@ -33,8 +34,13 @@ def _schema_of(record: type, prefix: str = "") -> _Schema:
 USAGE_SCHEMA = _schema_of(Usage, "usage_")
 """One column per field of `Usage`, in its order."""
 
-CALL_SCHEMA = {name: kind for name, kind in _schema_of(CallResult).items() if name != "usage"}
-"""One column per field of `CallResult`, in its order; `usage` follows as `USAGE_SCHEMA`."""
+CALL_SCHEMA: _Schema = {
+    **{name: kind for name, kind in _schema_of(CallResult).items() if name not in NO_COLUMNS},
+    "earlier_tries": pl.Int64,
+    "backoff_ns": pl.Int64,
+}
+"""One column per field of `CallResult`, and of its earlier tries their number and waits; `usage` follows as
+`USAGE_SCHEMA`."""
 
 TRACE_SCHEMA: _Schema = {
     "recorded_start_ns": pl.Int64,
@@ -76,11 +82,19 @@ class Facts:
     lines_lost: int
     """Lines of the run's files that could not be read."""
     calls: pl.DataFrame
-    """One row per planned call that the run tells of: `CALL_SCHEMA`, `USAGE_SCHEMA`, `TRACE_SCHEMA`."""
+    """One row per planned call that the run tells of and measures: `CALL_SCHEMA`, `USAGE_SCHEMA`, `TRACE_SCHEMA`."""
     sessions: pl.DataFrame
-    """One row per instance and session, see `reports/sessions.py`."""
+    """One row per instance and session without a call in the warm-up, see `reports/sessions.py`."""
     trees: pl.DataFrame
-    """One row per instance and root session, see `reports/sessions.py`."""
+    """One row per instance and root session without a call in the warm-up, see `reports/sessions.py`."""
+    every_call: pl.DataFrame
+    """As `calls`, with those of the warm-up and those that primed prompts: for what was going on, and for nothing else."""
+    every_session: pl.DataFrame
+    """As `sessions`, with those of the warm-up."""
+    every_tree: pl.DataFrame
+    """As `trees`, with those of the warm-up."""
+    tries: pl.DataFrame
+    """One row per try of the calls that were dispatched, measured or not, see `reports/tries.py`."""
     scrapes: pl.DataFrame
     """`SCRAPE_SCHEMA`, in order of time."""
     trace_header: Header | None
@@ -100,27 +114,43 @@ def facts_from_run(
 ) -> Facts:
     """Frames of a run, with what its trace adds."""
     frame = calls_frame(calls).hstack(trace_frame(calls, trace, share_system=header.share_system))
-    missing = _is_missing(calls, trace, planned_calls=header.planned_calls)
+    played = frame.filter(pl.col("phase") != "prime")
+    missing = _is_missing(calls, trace, planned_calls=planned_calls(header, end))
+    sessions = grouped(played, ["instance", "root", "session"], missing)
+    trees = grouped(played, ["instance", "root"], missing)
     return Facts(
         header=header,
         end=end,
         lines_lost=lines_lost,
-        calls=frame,
-        sessions=grouped(frame, ["instance", "root", "session"], missing),
-        trees=grouped(frame, ["instance", "root"], missing),
+        calls=frame.filter(pl.col("phase") == "measured"),
+        sessions=sessions.filter(pl.col("warm_up_calls") == 0),
+        trees=trees.filter(pl.col("warm_up_calls") == 0),
+        every_call=frame,
+        every_session=sessions,
+        every_tree=trees,
+        tries=tries_frame(calls),
         scrapes=scrapes_frame(scrapes),
         trace_header=None if trace is None else trace.header,
         agents={} if trace is None else {session.id: session.agent for session in trace.sessions},
     )
 
 
+def planned_calls(header: RunHeader, end: RunEnd | None) -> int:
+    """Calls that were to be sent, without those of trees that a plan held in store and no lane took."""
+    return header.planned_calls - (0 if end is None else end.unstarted_calls)
+
+
+def measured_from_ns(facts: Facts) -> int | None:
+    """When the first measured call was due, ns; None if everything is measured."""
+    if facts.calls.height == facts.every_call.height:
+        return None
+    first_ns: int | None = facts.calls.select(pl.col("due_ns").min()).item()
+    return first_ns
+
+
 def calls_frame(calls: Sequence[CallResult]) -> pl.DataFrame:
     """One row per call, in the order given."""
-    columns = {name: [getattr(call, name) for call in calls] for name in CALL_SCHEMA}
-    usage = {
-        name: [getattr(call.usage, name.removeprefix("usage_")) for call in calls] for name in USAGE_SCHEMA
-    }
-    return pl.DataFrame(columns | usage, schema=CALL_SCHEMA | USAGE_SCHEMA)
+    return pl.DataFrame(call_columns(calls), schema=CALL_SCHEMA | USAGE_SCHEMA)
 
 
 def scrapes_frame(scrapes: Sequence[Scrape]) -> pl.DataFrame:
@@ -189,7 +219,7 @@ def _is_missing(calls: Sequence[CallResult], trace: Trace | None, *, planned_cal
     """Whether planned calls of a call's tree may have left no row: only in a run that was cut."""
     if len(calls) >= planned_calls:
         return pl.lit(value=False)
-    rows = Counter((call.instance, call.root) for call in calls)
+    rows = Counter((call.instance, call.root) for call in calls if call.phase != "prime")
     wanted = planned_counts(trace)
     whole = [
         {"instance": instance, "root": root}

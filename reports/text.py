@@ -8,7 +8,15 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.gap_text import gap_finding, gap_scale
-from reports.page import Table, cache_table, error_sentence, sizes_table, spread_table, what_was_run
+from reports.page import (
+    Table,
+    cache_table,
+    error_sentence,
+    short_admission_table,
+    sizes_table,
+    spread_table,
+    what_was_run,
+)
 from reports.summary import Report
 from reports.words import printable
 
@@ -22,7 +30,12 @@ _TIMES = (
     "session_duration_s",
     "session_slowdown_ratio",
 )
-_RUN_LINES = (("endpoint", "protocol", "model"), ("trace", "time scale of gaps", "duration"), ("arrival",))
+_RUN_LINES = (
+    ("endpoint", "protocol", "model"),
+    ("trace", "time scale of gaps", "duration"),
+    ("arrival",),
+    ("steady window",),
+)
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -38,6 +51,7 @@ def print_report(report: Report, console: Console) -> None:
         _print_text(console, " · ".join(f"{name} {run[name]}" for name in names))
     console.print()
     _print_table(console, "Counts", sizes_table(answers))
+    _print_table(console, "Admission", short_admission_table(answers))
     _print_table(console, "Times", spread_table(answers, _TIMES))
     _print_table(console, "Prefix cache", cache_table(answers))
     finding = gap_finding(report)

@@ -14,14 +14,14 @@ from reports.tables import Facts
 
 def _calls_in_flight(facts: Facts) -> list[Line]:
     last_ns = round((duration_s(facts) or 0) * NS_PER_S)
-    sent = facts.calls.filter(IS_SENT).select("sent_ns", pl.col("end_ns").fill_null(last_ns))
+    sent = facts.every_call.filter(IS_SENT).select("sent_ns", pl.col("end_ns").fill_null(last_ns))
     return [
         level_over_time(sent["sent_ns"].to_numpy(), sent["end_ns"].to_numpy(), name="calls in flight"),
     ]
 
 
 def _sessions_active(facts: Facts) -> list[Line]:
-    begun = facts.sessions.drop_nulls(["first_due_ns", "last_end_ns"])
+    begun = facts.every_session.drop_nulls(["first_due_ns", "last_end_ns"])
     return [
         level_over_time(
             begun["first_due_ns"].to_numpy(), begun["last_end_ns"].to_numpy(), name="sessions active"

@@ -39,14 +39,14 @@ class _Bar:
 def timeline(report: Report) -> Figure:
     """One row per (instance, session); bars for gaps, waiting, decode and failure."""
     facts = report.facts
-    begun = facts.sessions.filter(pl.col("sent_calls") > 0)
+    begun = facts.every_session.filter(pl.col("sent_calls") > 0)
     shown = _thinned(begun)
     rows = {
         (instance, session): row
         for row, (instance, session) in enumerate(shown.select("instance", "session").iter_rows())
     }
     bars: dict[str, list[_Bar]] = {kind: [] for kind in _KINDS}
-    for call in facts.calls.filter(pl.col("sent_ns").is_not_null()).iter_rows(named=True):
+    for call in facts.every_call.filter(pl.col("sent_ns").is_not_null()).iter_rows(named=True):
         row = rows.get((call["instance"], call["session"]))
         if row is not None:
             _add_bars(bars, call, row)

@@ -43,13 +43,20 @@ def text_from_ratio(value: float | None) -> str:
     return NOT_KNOWN if value is None else f"{value:.1%}".replace("%", " %")
 
 
-def text_from_seconds(value: float) -> str:
+def text_from_seconds(value: float | None) -> str:
     """A length of time in the unit that suits it."""
+    if value is None:
+        return NOT_KNOWN
     if value == 0:
         return "0 s"
     if abs(value) < 1:
         return f"{value * 1000:.3g} ms"
     return f"{value:.3g} s" if abs(value) < 60 else f"{value / 60:.3g} min"
+
+
+def text_from_ms(value: float | None) -> str:
+    """The same of a value in ms."""
+    return text_from_seconds(None if value is None else value / 1000)
 
 
 def quantile_texts(spread: Spread) -> list[str]:

@@ -3,7 +3,7 @@ import pytest
 from aitrace.results import Scrape
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result
-from reports.cache_metrics import gap_edges_s
+from reports.cache_metrics import gap_buckets_s
 from reports.metrics import METRICS
 
 S = 10**9
@@ -165,8 +165,10 @@ def test_calls_after_at_least_a_gap_are_cumulated_over_causes_without_first_call
 
 
 def test_borders_are_scaled_like_the_gaps():
-    assert gap_edges_s(0.1) == pytest.approx((0.1, 1, 6, 30))
-    assert gap_edges_s(0) == ()
+    lows, highs = zip(*gap_buckets_s(0.1), strict=True)
+    assert lows == pytest.approx((0, 0.1, 1, 6, 30))
+    assert highs == (*lows[1:], None)
+    assert gap_buckets_s(0) == ((0, None),)
 
 
 def test_at_time_scale_0_all_gaps_are_in_one_bucket(facts_of):
@@ -191,3 +193,36 @@ def test_the_engine_is_read_from_the_first_to_the_last_reading_and_summed_over_e
 @pytest.mark.parametrize("readings", [[], [(5, 5)], [(5, 5), (9, 9), (0, 0), (7, 7)]])
 def test_no_second_reading_or_a_restarted_engine_tells_nothing(facts_of, readings):
     assert value(facts_of([], scrapes=scrapes(*readings)), "engine_query_tokens") is None
+
+
+def test_a_counter_that_is_not_on_the_page_yet_counts_as_0(facts_of):
+    read = [
+        Scrape(at_ns=0, url="u", values={"running": 0.0}),
+        Scrape(at_ns=1, url="u", error="status 500"),
+        Scrape(at_ns=2, url="u", values={"running": 0.0, "rejections": 4.0}),
+    ]
+    facts = facts_of([make_call_result()], scrapes=read)
+    assert METRICS["engine_rejections"].compute(facts) == 4
+
+
+def test_a_page_that_fails_at_first_is_no_page_without_the_counter(facts_of):
+    read = [
+        Scrape(at_ns=1, url="u", error="status 500"),
+        Scrape(at_ns=2, url="u", values={"rejections": 4.0}),
+    ]
+    facts = facts_of([make_call_result()], scrapes=read)
+    assert METRICS["engine_rejections"].compute(facts) is None
+
+
+def test_a_counter_that_fell_or_went_away_is_a_restart_of_its_engine(facts_of):
+    first = {"prefix_query_tokens": 100.0, "rejections": 4.0}
+    read = [
+        Scrape(at_ns=0, url="u", values=first),
+        Scrape(at_ns=1, url="u", error="connect: refused"),
+        Scrape(at_ns=2, url="u", values={"prefix_query_tokens": 0.0, "rejections": 4.0}),
+        Scrape(at_ns=3, url="u", values={"prefix_query_tokens": 50.0}),
+        Scrape(at_ns=4, url="another", values={"prefix_query_tokens": 1.0}),
+    ]
+    facts = facts_of([make_call_result()], scrapes=read)
+    assert METRICS["engine_restarts"].compute(facts) == 2
+    assert METRICS["engine_query_tokens"].compute(facts) is None

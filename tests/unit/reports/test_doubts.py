@@ -1,9 +1,10 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aitrace.results import Calibration, Scrape
+from aitrace.results import Attempt, Calibration, Scrape, WorkerEnd
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result, make_run_end, make_trace
 from reports import doubts
@@ -53,6 +54,14 @@ def test_lost_lines_and_missing_calls_are_told(doubts_of):
     assert set(doubts_of(good_calls(), lines_lost=1, planned_calls=201)) == {"lines_lost", "calls_missing"}
 
 
+@pytest.mark.parametrize(("away", "names"), [(10, set()), (11, {"unreachable"})])
+def test_tries_without_a_connection_put_a_run_in_doubt_though_its_calls_ended_well(doubts_of, away, names):
+    gone = Attempt(end_ns=0, error="connect", wait_ns=1)
+    calls = good_calls(200)
+    retried = [replace(call, attempts=(gone,)) if call.index < away else call for call in calls]
+    assert set(doubts_of(retried)) == names
+
+
 def late(count, late_ns, *, of=200):
     return [*good_calls(of - count), *good_calls(count, sent_ns=late_ns, due_ns=0, new_connection=False)]
 
@@ -97,6 +106,14 @@ def test_a_lagging_event_loop_puts_the_run_in_doubt(doubts_of):
     assert set(doubts_of(good_calls(), end=make_run_end(loop_lag_p99_ns=51 * MS))) == {"loop_lag"}
 
 
+def test_a_process_that_was_lost_puts_the_run_in_doubt(doubts_of):
+    well = WorkerEnd(sent_calls=1, cpu_ns=5, loop_lag_p99_ns=0)
+    gone = WorkerEnd(sent_calls=1, cpu_ns=None, loop_lag_p99_ns=None, lost=True)
+    found = doubts_of(good_calls(), end=make_run_end(workers=(well, gone)))
+    assert found["workers_lost"].what == "1 of 2 replaying processes lost"
+    assert doubts_of(good_calls(), end=make_run_end(workers=(well, well))) == {}
+
+
 def test_refusals_errors_and_lost_sessions_are_named_apart(doubts_of):
     refused = make_call_result(200, error="refused", status=503, instance=2, call=0)
     cut = make_call_result(201, error="cut", instance=2, call=0)
@@ -132,7 +149,7 @@ def test_events_that_could_not_be_read_put_the_run_in_doubt(doubts_of):
 
 def test_a_run_without_a_complete_call_says_so_and_not_that_n_is_small(doubts_of):
     names = set(doubts_of([make_call_result(0, error="connect", sent_ns=None)]))
-    assert names == {"nothing_complete", "errors", "lost_sessions"}
+    assert names == {"nothing_complete", "unreachable", "errors", "lost_sessions"}
 
 
 @pytest.mark.parametrize(("tokens", "doubted"), [(1049, False), (1051, True), (949, True)])
@@ -264,7 +281,46 @@ def test_the_verdict_line_names_what_weighs_and_nothing_else(facts_of):
     assert verdict_line(judged[1:]) == "fine"
 
 
+def test_a_run_that_was_killed_says_how_many_calls_it_knows_nothing_of(doubts_of):
+    cut = doubts_of(good_calls(30), end=None, planned_calls=37)["run_cut"]
+    assert cut.what == "the run has no end record, and 7 planned calls left no result"
+
+
+def test_an_engine_whose_counters_fell_was_restarted(doubts_of):
+    before, after = engine(1000)[-1:], engine(0)[:1]
+    read = [replace(scrape, at_ns=at_ns) for at_ns, scrape in enumerate([*before, *after])]
+    assert "1 time" in doubts_of(good_calls(), scrapes=read)["engine_restarted"].what
+    assert "engine_restarted" not in doubts_of(good_calls(), scrapes=read[:1])
+
+
 def test_the_docs_list_every_doubt():
     listed = re.findall(r"^\| `(\w+)` \| .* \| (?:yes|no|only).* \|$", DOCS.read_text(), re.MULTILINE)
     named = re.findall(r'name="(\w+)"', Path(doubts.__file__).read_text())
     assert sorted(listed) == sorted(named)
+
+
+def test_sessions_cut_by_the_end_of_a_duration_are_a_note(doubts_of):
+    cut = [
+        *good_calls(),
+        make_call_result(200, session=7, error="client_abort"),
+        make_call_result(201, session=7, unsent="duration", sent_ns=None),
+    ]
+    noted = doubts_of(cut, end=make_run_end(cut_ns=9), trace=None)["censored"]
+    assert (noted.what, noted.weighs) == ("1 session cut by the end of the run's duration", False)
+
+
+def test_lanes_that_ran_out_of_trees_are_a_doubt(doubts_of):
+    found_out = doubts_of(good_calls(), end=make_run_end(ran_out_ns=3 * S))["lanes_ran_out"]
+    assert (found_out.what, found_out.weighs) == ("lanes ran out of planned trees after 3 s", True)
+
+
+def test_what_is_not_measured_is_noted_with_what_failed_of_it(doubts_of):
+    warm = [
+        make_call_result(200, session=5, phase="warm_up"),
+        make_call_result(201, session=6, phase="warm_up", error="refused"),
+        make_call_result(202, session=0, phase="prime"),
+    ]
+    noted = doubts_of([*good_calls(), *warm], trace=None)
+    assert "refusals" not in noted
+    assert noted["unmeasured"].what == "3 calls left out: 2 of the warm-up, 1 that primed prompts"
+    assert "1 of them failed" in noted["unmeasured"].cause

@@ -3,8 +3,7 @@ from pathlib import Path
 
 from aitrace.testing import make_run_header
 from reports.answers import answers_from_facts
-from reports.call_metrics import DISTRIBUTIONS
-from reports.metrics import METRICS, NUMBERS, TABLES
+from reports.metrics import DISTRIBUTIONS, METRICS, NUMBERS, TABLES
 from reports.tables import facts_from_run
 from reports.time_metrics import SERIES
 

@@ -1,6 +1,8 @@
+from typing import get_args
+
 import pytest
 
-from aitrace.results import Calibration
+from aitrace.results import Attempt, Calibration, ClientCheck, UnsentReason
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result, make_run_end
 from aitrace.units import NS_PER_S
@@ -59,6 +61,9 @@ def test_what_is_lost_is_named_and_no_cell_is_empty(text_of):
 def test_calls_not_sent_have_their_reason_in_words(text_of):
     lost = make_call_result(1, unsent="session_lost", sent_ns=None)
     assert text_of([make_call_result(), lost]).tables["unsent"].rows == (("its session was lost", "1", "1"),)
+    for reason in get_args(UnsentReason):
+        unsent = make_call_result(1, unsent=reason, sent_ns=None)
+        assert len(text_of([make_call_result(), unsent]).tables["unsent"].rows) == 1
 
 
 def test_the_slowdown_is_explained_where_it_stands(text_of):
@@ -208,6 +213,13 @@ def test_the_headlines_say_how_fast_how_much_cached_who_was_refused_and_how_late
     }
 
 
+def test_the_headline_tells_of_refusals_that_a_later_try_made_good(text_of):
+    refused = Attempt(sent_ns=0, headers_ns=1, end_ns=1, status=429, error="refused", wait_ns=1)
+    headlines = text_of([make_call_result(), make_call_result(1, attempts=(refused, refused))]).headlines
+    told = {headline.name: (headline.value, headline.note) for headline in headlines}
+    assert told["calls refused"] == ("0 of 2", "2 of 4 tries · 0 failed otherwise")
+
+
 def test_of_few_calls_the_headline_gives_the_largest_value(text_of):
     assert text_of([make_call_result()]).headlines[0].note == "max 250 ms · n = 1"
 
@@ -216,8 +228,8 @@ def test_calls_that_were_stopped_have_a_row_only_in_a_run_that_was(text_of):
     def fates(*calls):
         return [row[0] for row in text_of(calls).tables["sizes"].rows]
 
-    assert "in flight when stopped" not in fates(make_call_result())
-    assert "in flight when stopped" in fates(make_call_result(error="client_abort"))
+    assert "in flight when stopped or cut" not in fates(make_call_result())
+    assert "in flight when stopped or cut" in fates(make_call_result(error="client_abort"))
 
 
 @pytest.mark.parametrize(
@@ -237,3 +249,34 @@ def test_calls_that_were_stopped_have_a_row_only_in_a_run_that_was(text_of):
 def test_an_error_is_one_line_on_a_terminal(facts_of, fields, sentence):
     report = report_from_facts(facts_of([make_call_result(0, **fields)]))
     assert [error_sentence(row) for row in report.answers.tables["errors_by_kind"]] == [sentence]
+
+
+def test_a_trial_before_the_run_stands_beside_the_clients_numbers(text_of):
+    check = ClientCheck(
+        calls_per_s=20.0,
+        prompt_tokens=100,
+        output_tokens=20,
+        calls=100,
+        failed_calls=0,
+        reached_events_per_s=400.0,
+        workers=1,
+        ttft_error_p50_ns=150_000,
+        ttft_error_p99_ns=600_000,
+        lateness_p50_ns=100_000,
+        lateness_p99_ns=1_500_000,
+        cpu_per_event_ns=30_000,
+        cpu_per_call_ns=900_000,
+    )
+    client = dict(text_of([], client_check=check).client)
+    assert client["TTFT error in a trial at 20 calls/s and 400 events/s"] == "p50 0.15 ms, p99 0.6 ms"
+    assert client["lateness in that trial"] == "p50 0.1 ms, p99 1.50 ms"
+
+
+def test_faulty_ids_stand_beside_honest_ones(text_of):
+    calls = [
+        make_call_result(0),
+        make_call_result(1, session=1, root=1, identity_fault="churn", first_token_ns=None),
+    ]
+    table = text_of(calls).tables["identities"]
+    assert [row[0] for row in table.rows] == ["honest", "churn"]
+    assert [row[-1] for row in table.rows] == ["1", "0"]

@@ -194,3 +194,28 @@ def test_classes_have_their_own_medians_largest_class_first(facts_of):
     ]
     assert [row["ttft_service_p50_ms"] for row in rows] == [250.0, 100.0]
     assert [row["input_tokens"] for row in rows] == [1000, 1000]
+
+
+def test_output_per_second_does_not_count_the_time_of_the_warm_up(facts_of):
+    """100 tokens from 6 s on, in a run of 10 s."""
+    calls = [
+        make_call_result(0, phase="warm_up"),
+        make_call_result(1, due_ns=6 * 10**9, usage=Usage(output_tokens=100)),
+    ]
+    facts = facts_of(calls, end=make_run_end(ended_ns=10 * 10**9))
+    assert METRICS["output_tokens_per_s"].compute(facts) == 25.0
+
+
+def test_a_session_goes_on_without_an_auxiliary_call(facts_of):
+    calls = [make_call_result(0, error="refused", call_class="auxiliary"), make_call_result(1)]
+    assert value(facts_of(calls), "lost_sessions") == 0
+
+
+def test_sessions_of_a_process_that_was_lost_are_cut_and_not_lost(facts_of):
+    calls = [
+        make_call_result(0),
+        make_call_result(1, unsent="worker_lost", sent_ns=None),
+        make_call_result(2, session=1, error="client_abort", sent_ns=None),
+    ]
+    facts = facts_of(calls)
+    assert (value(facts, "lost_sessions"), value(facts, "censored_sessions")) == (0, 2)

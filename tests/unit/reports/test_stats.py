@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from reports.stats import cluster_bootstrap, ecdf, min_count, quantile, shown_quantile
+from reports.stats import (
+    cluster_bootstrap,
+    ecdf,
+    min_count,
+    quantile,
+    rank_correlation,
+    shown_quantile,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(("q", "count"), [(0.5, 1), (0.9, 20), (0.95, 40), (0.99, 200)])
@@ -73,3 +81,31 @@ def test_the_bootstrap_repeats_itself():
     assert cluster_bootstrap(values, clusters, (0.5,), seed=7) == cluster_bootstrap(
         values, clusters, (0.5,), seed=7
     )
+
+
+@pytest.mark.parametrize(
+    ("hits", "count", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (1, 2, 0.0945, 0.9055)],
+)
+def test_wilsons_interval_is_that_of_the_tables(hits, count, low, high):
+    interval = wilson(hits, count)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_of_nothing_there_is_no_interval():
+    assert wilson(0, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ([1, 2, 3, 4], [10, 20, 30, 4000], 1.0),
+        ([1, 2, 3, 4], [4, 3, 2, 1], -1.0),
+        ([1, 1, 2, 3], [0, 0, 5, 5], 0.9428),  # ties at the mean of their ranks; by hand 4 / √18
+        ([1, 2, 3], [7, 7, 7], None),
+        ([1, 2], [1, 2], None),
+    ],
+)
+def test_ranks_are_compared_whatever_the_distances(left, right, expected):
+    found = rank_correlation(np.array(left, float), np.array(right, float))
+    assert found == (None if expected is None else pytest.approx(expected, abs=1e-3))

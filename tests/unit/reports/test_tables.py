@@ -4,9 +4,9 @@ import polars as pl
 import pytest
 
 from aitrace.errors import InputError
-from aitrace.results import CallResult, Scrape
+from aitrace.results import NO_COLUMNS, Attempt, CallResult, Scrape
 from aitrace.schema import Usage
-from aitrace.testing import TraceBuilder, make_call_result, make_run_header
+from aitrace.testing import TraceBuilder, make_call_result, make_run_end, make_run_header
 from reports.tables import (
     CALL_SCHEMA,
     SCRAPE_SCHEMA,
@@ -14,13 +14,16 @@ from reports.tables import (
     USAGE_SCHEMA,
     calls_frame,
     facts_from_run,
+    measured_from_ns,
+    planned_calls,
     scrapes_frame,
     trace_frame,
 )
 
 
 def test_every_field_of_a_call_has_a_column():
-    assert [*CALL_SCHEMA, "usage"] == [field.name for field in fields(CallResult)]
+    plain = [field.name for field in fields(CallResult) if field.name not in NO_COLUMNS]
+    assert [*plain, "earlier_tries", "backoff_ns"] == list(CALL_SCHEMA)
     assert list(USAGE_SCHEMA) == [f"usage_{field.name}" for field in fields(Usage)]
 
 
@@ -33,9 +36,18 @@ def test_columns_have_the_types_of_the_fields(name, kind):
 
 
 def test_a_call_becomes_a_row_with_its_usage():
-    call = make_call_result(3, at_ns=70, usage=Usage(input_tokens=5, cache_read_tokens=2), error_text="<b>")
+    attempts = [Attempt(end_ns=9, error="refused", wait_ns=wait_ns) for wait_ns in (30, 40)]
+    call = make_call_result(
+        3,
+        at_ns=70,
+        usage=Usage(input_tokens=5, cache_read_tokens=2),
+        error_text="<b>",
+        attempts=tuple(attempts),
+    )
     (row,) = calls_frame([call]).rows(named=True)
-    assert {name: row[name] for name in CALL_SCHEMA} == {name: getattr(call, name) for name in CALL_SCHEMA}
+    plain = [name for name in CALL_SCHEMA if name not in ("earlier_tries", "backoff_ns")]
+    assert {name: row[name] for name in plain} == {name: getattr(call, name) for name in plain}
+    assert (row["earlier_tries"], row["backoff_ns"]) == (2, 70)
     assert (row["usage_input_tokens"], row["usage_cache_read_tokens"], row["usage_output_tokens"]) == (
         5,
         2,
@@ -108,3 +120,37 @@ def test_a_call_that_the_trace_does_not_have_is_bad_input(call, session):
     expected = f"call 4 of the run plays call {call}, session {session} of the trace, which has no such call"
     with pytest.raises(InputError, match=expected):
         facts_from_run(make_run_header(), None, [played], [], two_calls())
+
+
+def test_calls_that_are_not_measured_are_left_out_and_kept_beside(facts_of):
+    """A tree of the warm-up, one that is measured after a primed prompt, one that reaches from one into the other."""
+    calls = [
+        make_call_result(0, session=0, root=0, phase="warm_up"),
+        make_call_result(1, session=1, root=1, phase="prime"),
+        make_call_result(2, session=1, root=1),
+        make_call_result(3, session=2, root=2, phase="warm_up"),
+        make_call_result(4, session=2, root=2),
+    ]
+    facts = facts_of(calls)
+    assert facts.calls["index"].to_list() == [2, 4]
+    assert facts.sessions["session"].to_list() == facts.trees["root"].to_list() == [1]
+    assert facts.every_call.height == 5
+    assert facts.every_session["calls"].to_list() == facts.every_tree["calls"].to_list() == [1, 1, 2]
+    assert facts.tries["index"].n_unique() == 5
+
+
+def test_what_was_primed_is_in_the_bound():
+    calls = [make_call_result(0, phase="prime"), make_call_result(1, at_ns=10)]
+    assert trace_frame(calls, two_calls(), share_system=False)["bound_session_size"].to_list()[1] > 0
+
+
+def test_trees_in_store_that_did_not_start_are_not_planned(facts_of):
+    end = make_run_end(unstarted_calls=7)
+    assert planned_calls(make_run_header(planned_calls=10), end) == 3
+    assert planned_calls(make_run_header(planned_calls=10), None) == 10
+
+
+def test_what_is_measured_begins_with_its_first_due_call(facts_of):
+    calls = [make_call_result(0, due_ns=5, phase="warm_up"), make_call_result(1, due_ns=70)]
+    assert measured_from_ns(facts_of(calls)) == 70
+    assert measured_from_ns(facts_of(calls[1:])) is None

@@ -8,6 +8,7 @@ from reports.words import (
     printable,
     quantile_texts,
     text_from_float,
+    text_from_ms,
     text_from_ratio,
     text_from_seconds,
     text_from_value,
@@ -44,7 +45,11 @@ def test_ratios_are_percent():
     ("seconds", "text"), [(0, "0 s"), (0.02, "20 ms"), (10, "10 s"), (60, "1 min"), (300, "5 min")]
 )
 def test_lengths_of_time_choose_their_unit(seconds, text):
-    assert text_from_seconds(seconds) == text
+    assert (text_from_seconds(seconds), text_from_ms(1000 * seconds)) == (text, text)
+
+
+def test_lengths_of_time_that_are_not_known_are_a_dash():
+    assert (text_from_seconds(None), text_from_ms(None)) == ("–", "–")
 
 
 @pytest.mark.parametrize(
