@@ -1,0 +1,1 @@
+"""What a run becomes for other programs; docs/export.md describes each form."""
