@@ -1,13 +1,16 @@
 """`aitrace replay` against the built-in engine: what the run says is compared with what the engine logged."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -26,6 +29,8 @@ from replayer.calibrate import LARGE_WORDS, SMALL_WORDS
 from replayer.engine.options import EngineOptions
 from replayer.engine.server import RunningEngine
 from replayer.engine.testing import engine_on_thread
+from reports.summary import Report, report_from_facts
+from reports.tables import facts_from_run
 
 QUICK = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=2000.0, step_ns=0)
 PROBES = 2
@@ -38,7 +43,17 @@ def engine(options: EngineOptions = QUICK) -> AbstractContextManager[RunningEngi
 def replay(trace: Trace, directory: Path, url: str, *options: str) -> Result:
     path = directory / "trace.aitrace"
     write_trace(path, trace)
-    arguments = ["replay", str(path), "--url", url, "-o", str(directory / "run"), *options]
+    arguments = [
+        "replay",
+        str(path),
+        "--url",
+        url,
+        "-o",
+        str(directory / "run"),
+        "--retries",
+        "none",
+        *options,
+    ]
     return CliRunner().invoke(main, arguments, catch_exceptions=False)
 
 
@@ -283,6 +298,10 @@ def test_the_json_summary_is_all_of_stdout(tmp_path):
         "stopped": 0,
         "unsent": {},
         "missing": 0,
+        "unmeasured": {},
+        "retried": 0,
+        "earlier_tries": {},
+        "backoff_s": 0.0,
     }
     assert facts["cache"]["cached_ratio"] > 0
     assert f"next      aitrace report {tmp_path / 'run'}" in result.stderr
@@ -430,3 +449,143 @@ def busy_page() -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+FULL = EngineOptions(
+    port=0,
+    prefill_tokens_per_s=None,
+    decode_tokens_per_s=100.0,
+    step_ns=0,
+    batch=2,
+    queue=1,
+    refuse=529,
+)
+
+
+def together(sessions: int):
+    builder = TraceBuilder()
+    for _ in range(sessions):
+        session = builder.session(harness="codex")
+        for _ in range(2):
+            builder.call(session, [builder.segment(100)], output_tokens=20)
+    return builder.trace()
+
+
+@pytest.mark.parametrize("retries", ["harness", "none"])
+def test_tries_and_refusals_are_those_that_the_engine_logged(tmp_path, retries):
+    with engine(FULL) as running:
+        replay(
+            together(12),
+            tmp_path,
+            running.url,
+            *("--protocol", "chat", "--arrival", "together", "--retries", retries, "--time-scale", "0"),
+        )
+        log = tuple(running.records)
+    run = read_run(tmp_path / "run")
+    ids = {call.request_id for call in run.calls}
+    logged = [record for record in log if record.request_id in ids]
+    tries = Counter()
+    refused = Counter()
+    for call in run.calls:
+        if call.unsent is None:
+            tries[call.request_id] += 1 + len(call.attempts)
+            refused[call.request_id] += len(call.attempts) + (call.error == "refused")
+    assert tries == Counter(record.request_id for record in logged)
+    assert +refused == Counter(r.request_id for r in logged if r.status == 529)
+    assert refused.total() > 0
+    lost = {(call.instance, call.session) for call in run.calls if call.unsent == "session_lost"}
+    assert bool(lost) == (retries == "none")
+    stated = report_of(run).answers
+    assert stated.numbers["tries"] == len(logged)
+    assert stated.numbers["refused_tries"] == refused.total()
+    assert sum(stated.samples["tries_per_call"].values) == len(logged)
+    assert stated.numbers["backoff_s"] == pytest.approx(backoff_s(run, logged))
+    assert sum(stated.samples["session_backoff_s"].values) == pytest.approx(stated.numbers["backoff_s"])
+    assert (stated.numbers["backoff_s"] > 0) == (retries == "harness")
+    for table in ("admission_by_kind", "admission_by_turn"):
+        assert sum(row["refused_tries"] for row in stated.tables[table]) == refused.total()
+
+
+def report_of(run: Run) -> Report:
+    return report_from_facts(facts_from_run(run.header, run.end, run.calls, run.scrapes, None))
+
+
+def backoff_s(run: Run, logged: list) -> float:
+    """The waits between tries, each checked against the time that the engine saw nothing of its call."""
+    starts: dict[str, list] = {}
+    for record in sorted(logged, key=lambda record: record.head_ns):
+        starts.setdefault(record.request_id, []).append(record)
+    total_ns = 0
+    for call in run.calls:
+        seen = starts.get(call.request_id, [])
+        for attempt, refused, again in zip(call.attempts, seen, seen[1:], strict=False):
+            # The engine is done with a refusal before the client has it, and hears of the next try after it left.
+            assert again.head_ns - refused.end_ns >= attempt.wait_ns
+            total_ns += attempt.wait_ns
+    return total_ns / 1e9
+
+
+def calm_and_rush() -> Trace:
+    """Calls of 0.2 s on an engine of 100 tokens a second: 12 that find it idle, then 18 in less than a second."""
+    builder = TraceBuilder()
+    starts_ms = [300 * number for number in range(12)] + [3600 + 50 * number for number in range(18)]
+    for start_ms in starts_ms:
+        session = builder.session()
+        builder.call(session, [builder.segment(50)], at_ns=start_ms * 1_000_000, output_tokens=20)
+    return builder.trace()
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_found"),
+    [
+        ({"queue": 0, "hold_s": math.inf}, True),
+        ({"headers": "late"}, True),
+        ({}, False),
+        ({"queue": 2, "refuse": 429}, False),
+    ],
+    ids=["held outside the queue", "held in the queue", "headers at once", "refused"],
+)
+def test_silent_holding_is_found_where_there_is_one(tmp_path, policy, is_found):
+    options = replace(QUICK, decode_tokens_per_s=100.0, batch=1, **policy)
+    with engine(options) as running:
+        replay(
+            calm_and_rush(),
+            tmp_path,
+            running.url,
+            *("--protocol", "chat", "--arrival", "recorded", "--metrics-every", "0.05"),
+        )
+        held = [record for record in running.records if record.held_ns is not None]
+    report = report_of(read_run(tmp_path / "run"))
+    found = {
+        doubt.name: doubt.what for doubt in report.doubts if doubt.name in ("holding", "headers_two_groups")
+    }
+    assert ("holding" in found) == is_found
+    assert bool(held) == ("hold_s" in policy)
+    if not is_found:
+        assert found == {}
+
+
+def test_a_stack_that_protects_running_sessions_refuses_first_calls_only(tmp_path):
+    builder = TraceBuilder()
+    for _ in range(12):
+        session = builder.session(harness="codex")
+        for _ in range(4):
+            builder.call(session, [builder.segment(100)], output_tokens=10)
+    options = replace(FULL, queue=0, protect_returning=True, decode_tokens_per_s=200.0)
+    with engine(options) as running:
+        replay(
+            builder.trace(),
+            tmp_path,
+            running.url,
+            *("--protocol", "chat", "--arrival", "fixed:20/s", "--time-scale", "0"),
+        )
+        log = tuple(running.records)
+    run = read_run(tmp_path / "run")
+    first, returning = report_of(run).answers.tables["admission_by_kind"]
+    ids = {call.request_id for call in run.calls}
+    refused = sum(record.status == 529 for record in log if record.request_id in ids)
+    assert (first["kind"], first["refused_tries"], first["calls"]) == ("first", refused, 12)
+    assert (returning["kind"], returning["refused_tries"]) == ("returning", 0)
+    assert refused > 0
+    assert returning["calls"] == 3 * (12 - refused)
+    assert first["refused_low_ratio"] <= refused / 12 <= first["refused_high_ratio"]

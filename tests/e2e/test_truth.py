@@ -18,8 +18,6 @@ from aitrace.runstore import read_run
 
 ROOT = Path(__file__).parent.parent.parent
 WEKA = sorted((ROOT / "tests" / "data" / "weka").glob("*.zst"))
-# The whole set is played once, which takes over three minutes, most of them waiting for gaps.
-ONE_WORKER = pytest.mark.xdist_group("whole_set")
 AITRACE = [sys.executable, "-m", "aitrace"]
 FAST = [
     "--prefill-rate",
@@ -85,7 +83,6 @@ def whole_set(tmp_path_factory):
     return read_run(run), orjson.loads(report.stdout), engine_log(log)
 
 
-@ONE_WORKER
 def test_every_call_of_the_set_is_played(whole_set):
     run, _, log = whole_set
     calls, prompt_tokens, answer_tokens = tokens_in_files()
@@ -94,7 +91,6 @@ def test_every_call_of_the_set_is_played(whole_set):
     assert sum(call.usage.output_tokens for call in run.calls) == answer_tokens
 
 
-@ONE_WORKER
 def test_prompts_arrive_within_half_a_percent_of_their_recorded_size(whole_set):
     run, _, log = whole_set
     planned = np.array([call.prompt_tokens for call in run.calls])
@@ -103,7 +99,6 @@ def test_prompts_arrive_within_half_a_percent_of_their_recorded_size(whole_set):
     assert np.max(np.abs(arrived - planned) / planned) < 0.05
 
 
-@ONE_WORKER
 def test_reported_hit_rate_is_within_a_point_of_the_unlimited_cache_bound(whole_set):
     _, report, _ = whole_set
     reported, bound = (report["numbers"][name] for name in ("cache_reported_ratio", "cache_bound_ratio"))
@@ -111,13 +106,20 @@ def test_reported_hit_rate_is_within_a_point_of_the_unlimited_cache_bound(whole_
     assert abs(reported - bound) < 0.01
 
 
-@ONE_WORKER
 def test_reported_hits_equal_the_engines_log_and_counters_exactly(whole_set):
     _, report, log = whole_set
     numbers = report["numbers"]
     assert numbers["cache_reported_tokens"] == sum(record["cached_tokens"] for record in log.values())
     assert numbers["cache_reported_tokens"] == numbers["engine_hit_tokens"]
     assert numbers["engine_query_tokens"] == sum(record["prompt_tokens"] for record in log.values())
+
+
+def test_no_holding_is_found_where_headers_come_at_once(whole_set):
+    run, report, log = whole_set
+    found = {doubt["name"] for doubt in report["verdict"]["doubts"]}
+    assert found & {"holding", "headers_two_groups"} == set()
+    assert report["numbers"]["slow_headers_calls"] is None
+    assert report["distributions"]["headers_ms"]["n"] == len(run.calls) == len(log)
 
 
 def ttft_errors_ms(folder: Path) -> list[float]:
