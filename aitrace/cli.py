@@ -17,9 +17,13 @@ COMMANDS = {
     "inspect": "aitrace.commands.inspect:inspect",
     "check": "aitrace.commands.check:check",
     "plan": "replayer.commands.plan:plan",
+    "identity": "replayer.commands.identity:identity",
+    "calibrate": "replayer.commands.calibrate:calibrate",
     "replay": "replayer.commands.replay:replay",
+    "search": "replayer.commands.search:search",
     "engine": "replayer.commands.engine:engine",
     "report": "reports.commands.report:report",
+    "export": "reports.commands.export:export",
 }
 """Name of each command, and where it is; in the order of the help page."""
 
@@ -78,9 +82,13 @@ SUMMARIES = {
     "inspect": "Show what is in a trace: sessions, gaps, sizes, sharing.",
     "check": "Validate a trace, or prove that it holds no text.",
     "plan": "Show what a replay would send, before anything is sent.",
+    "identity": "Show what the calls of one tree would carry to say whose they are.",
+    "calibrate": "State the client's error bars at the busiest second of a plan, on this machine, now.",
     "replay": "Play a trace against an endpoint and keep every call.",
+    "search": "Find the highest load that keeps to bounds, and play each step as a run.",
     "engine": "Serve the three protocols from a simulated engine on loopback.",
     "report": "Turn a run into one HTML page and a summary.",
+    "export": "Write a run in a form that other programs read.",
 }
 """What the help page says of each command; a test compares it with the command's own first line."""
 

@@ -266,6 +266,20 @@ def find_leaks(data: bytes, known: Collection[str] = ()) -> list[str]:
     ]
 
 
+def masked(text: str) -> str:
+    """The text with what looks like a secret replaced by what it looks like, `[an API key]`."""
+    data = text.encode(errors="replace")
+    for shape in _SHAPES:
+        if shape.mark in data:
+            data = shape.pattern.sub(_mask(shape), data)
+    return data.decode(errors="replace")
+
+
+def _mask(shape: _Shape) -> Callable[[re.Match[bytes]], bytes]:
+    name = f"[{shape.kind}]".encode()
+    return lambda match: name if shape.is_meant(match[0]) else match[0]
+
+
 def _lines(data: bytes) -> Iterator[bytes]:
     """The lines one by one: a list of all would take the size of the data again."""
     start = 0

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from math import ceil
+from typing import TypeVar
+
+_Value = TypeVar("_Value", int, float)
 
 
-def quantile(values: Sequence[int], ratio: float) -> int:
+def quantile(values: Sequence[_Value], ratio: float) -> _Value:
     """The smallest of `values` that at least `ratio` (0 to 1) of them do not exceed (inverted CDF).
 
     Raises:

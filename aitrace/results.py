@@ -5,15 +5,30 @@ appended as each call finishes), `calls.parquet` (the same, written at the end),
 line) and `trace.aitrace` (a copy of the trace that was played). All times are ns since the start of the run.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from aitrace.schema import CallClass, ErrorKind, GapCause, ProtocolName, Usage
+from aitrace.signals import Signals
 
 RUN_VERSION = 1
+LATENESS_BOUND_MS = 50.0
+"""Bound on the client's lateness and on the lag of its event loop, where the run's options name none."""
+UNREACHABLE_BOUND_RATIO = 0.05
+"""Share of tries that may get no connection before a run is in doubt for it."""
+NO_COLUMNS = ("usage", "attempts", "signals")
+"""Fields of a call that are no column under their own name."""
 
-UnsentReason = Literal["session_lost", "interrupted"]
-"""Why a planned call was never sent: its session had lost an earlier call, or the run was stopped."""
+ArrivalClock = Literal["kernel", "loop"]
+"""Who stamped what arrived: the kernel when it came, or the event loop when it read."""
+UnsentReason = Literal["session_lost", "interrupted", "duration", "worker_lost"]
+"""Why a planned call was never sent: its session had lost an earlier call, the run was stopped, its time was over, or the
+process that was to send it was lost."""
+IdentityFault = Literal["missing", "shared", "churn"]
+"""Ids that cannot be trusted: none at all, one for many sessions, or another one with every call."""
+Phase = Literal["prime", "warm_up", "measured"]
+"""What a call counts for: `prime` only puts a prompt into the target's cache, `warm_up` came before what is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +43,38 @@ class Calibration:
     """`probe`: measured at the target; `given`: by option; `assumed`: the target reports no usage, 1.0 was taken."""
     output_forced: bool
     """Whether the target accepts the fields that force the length of an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCheck:
+    """What the client's times were worth at a plan's peak, in a trial against the built-in engine on the same machine."""
+
+    calls_per_s: float
+    """Rate of calls of the trial."""
+    prompt_tokens: int
+    """Prompt of each."""
+    output_tokens: int
+    """Answer of each."""
+    calls: int
+    """Calls that were complete."""
+    failed_calls: int
+    """Calls that were not."""
+    reached_events_per_s: float
+    """Events of the trial's busiest second; the engine may have been the limit."""
+    workers: int
+    """Processes that played it."""
+    ttft_error_p50_ns: int
+    """Median of the client's TTFT less the engine's."""
+    ttft_error_p99_ns: int
+    """99th percentile of it."""
+    lateness_p50_ns: int
+    """Median time from due to sent, opening of connections included."""
+    lateness_p99_ns: int
+    """99th percentile of it."""
+    cpu_per_event_ns: int
+    """CPU time of the client over all events."""
+    cpu_per_call_ns: int
+    """CPU time of the client over all calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +105,8 @@ class RunHeader:
     """Seed of arrivals."""
     text_seed: int | None = None
     """Seed of generated text; None if the run does not tell."""
+    arrival_clock: ArrivalClock | None = None
+    """Who stamped the arrival of answers; None if the run does not tell."""
     share_system: bool
     """Whether trees of one harness were given the same tools and system prompt."""
     history: Literal["recorded", "live"]
@@ -70,6 +119,24 @@ class RunHeader:
     """Sessions to be played."""
     planned_calls: int
     """Calls to be sent."""
+    client_check: ClientCheck | None = None
+    """What a trial before the run said about the client; None if there was none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerEnd:
+    """How one of the processes that played a run ended."""
+
+    sent_calls: int
+    """Calls that it sent."""
+    cpu_ns: int | None
+    """Its CPU time between start and end; None if it was lost."""
+    loop_lag_p99_ns: int | None
+    """99th percentile of how late its event loop woke a timer; None if it was lost or that was never sampled."""
+    late_bodies: int = 0
+    """Requests whose body had to be built when their call was due already."""
+    lost: bool = False
+    """Whether it ended before its part of the run had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +152,53 @@ class RunEnd:
     unsent_calls: int
     """Planned calls that were not."""
     cpu_ns: int
-    """CPU time of the replaying process between start and end."""
+    """CPU time of the replaying processes between start and end."""
     loop_lag_p99_ns: int | None
     """99th percentile of how late the event loop woke a timer; None if it was never sampled."""
     late_bodies: int = 0
     """Requests whose body had to be built when their call was due already."""
+    cut_ns: int | None = None
+    """When the run's duration was over, and what was in flight was cut; None if it ended in another way."""
+    unstarted_trees: int = 0
+    """Trees that the plan held in store and no lane took before the duration was over; nothing tells of their calls."""
+    unstarted_sessions: int = 0
+    """Their sessions."""
+    unstarted_calls: int = 0
+    """Their calls."""
+    ran_out_ns: int | None = None
+    """When a lane first found no tree left before the duration was over; None if that never came."""
+    final_requests: int = 0
+    """Requests beyond the calls, each of which told the endpoint that a session was over."""
+    failed_final_requests: int = 0
+    """Those of them that were not answered with status 200."""
+    workers: tuple[WorkerEnd, ...] = ()
+    """The processes that played the run, whose CPU times and highest loop lag are those above; empty if it was one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A try of a call that gave no answer and was followed by another one."""
+
+    sent_ns: int | None = None
+    """When the request's head was handed to the socket; None if no connection came about."""
+    headers_ns: int | None = None
+    """When status and headers came."""
+    first_token_ns: int | None = None
+    """When the first token came."""
+    end_ns: int
+    """When the try was over."""
+    status: int | None = None
+    """HTTP status; None if no headers came."""
+    error: ErrorKind
+    """What went wrong."""
+    error_text: str | None = None
+    """First 200 characters of what the endpoint or the network said; None if nothing."""
+    retry_after_ns: int | None = None
+    """Wait that the endpoint asked for; None if it did not."""
+    wait_ns: int
+    """Wait of the harness before the next try."""
+    signals: Signals = field(default_factory=dict)
+    """What servers and routers told of it, as in `CallResult`; empty if nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +219,8 @@ class CallResult:
     """What the call is for."""
     turn_index: int
     """Position of the call within its session, from 0."""
+    identity_fault: IdentityFault | None = None
+    """What was wrong with the ids of its session, on purpose; None if nothing was."""
     request_id: str
     """Sent as `X-Request-Id`; joins with the engine's log."""
     gap_ns: int | None
@@ -120,12 +231,18 @@ class CallResult:
     """Tokens of the prompt by plan."""
     output_tokens: int
     """Tokens of the answer by plan."""
+    phase: Phase = "measured"
+    """Whether it is measured, belongs to the warm-up, or only primed the target's cache."""
     unsent: UnsentReason | None = None
     """Why it was not sent; None if it was, and then the times below say how it went."""
+    attempts: tuple[Attempt, ...] = ()
+    """Earlier tries, in order; the times from `dispatched_ns` on, outcome and usage are those of the last try."""
     planned_ns: int | None = None
     """When it would be due if every answer took its recorded time; None if the plan cannot tell."""
     due_ns: int | None = None
     """When all it waited for had ended and the gap was over; None if that never came."""
+    retry_due_ns: int | None = None
+    """When the last try was due, after the wait of the harness; None if it was the first."""
     dispatched_ns: int | None = None
     """When the program began to send it."""
     connected_ns: int | None = None
@@ -177,6 +294,8 @@ class CallResult:
     """Wait that the endpoint asked for; None if it did not."""
     usage: Usage = field(default_factory=Usage)
     """Tokens as reported."""
+    signals: Signals = field(default_factory=dict)
+    """What servers and routers told of how it was served, see `aitrace.signals`; empty if nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,3 +310,30 @@ class Scrape:
     """Common name to value, as listed in docs/replay-run.md; empty if the reading failed."""
     error: str | None = None
     """Why the reading failed; None if it did not."""
+
+
+def waits_ns(call: CallResult) -> list[int]:
+    """The harness's wait after each earlier try of a call, ns; of one that was cut by the run's end, what had passed."""
+    waits = [attempt.wait_ns for attempt in call.attempts]
+    if waits and call.sent_ns is None and call.end_ns is not None:
+        waits[-1] = min(waits[-1], call.end_ns - call.attempts[-1].end_ns)
+    return waits
+
+
+def call_columns(calls: Iterable[CallResult]) -> dict[str, list[Any]]:
+    """Columns of calls: the fields of `CallResult` but for its signals, those of its usage as `usage_…`, of its earlier
+    tries their number and the waits after them.
+    """
+    names = [field.name for field in fields(CallResult) if field.name not in NO_COLUMNS]
+    usage_names = [field.name for field in fields(Usage)]
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    columns.update({f"usage_{name}": [] for name in usage_names})
+    columns.update({"earlier_tries": [], "backoff_ns": []})
+    for call in calls:
+        for name in names:
+            columns[name].append(getattr(call, name))
+        for name in usage_names:
+            columns[f"usage_{name}"].append(getattr(call.usage, name))
+        columns["earlier_tries"].append(len(call.attempts))
+        columns["backoff_ns"].append(sum(waits_ns(call)))
+    return columns

@@ -7,10 +7,12 @@ event and are handed to the operating system line by line, so a crash of the rep
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import IO, Any, Self, TypeVar, get_type_hints
 
@@ -18,14 +20,16 @@ import orjson
 
 from aitrace.codec import decode_record, encode_record, fields_from_record, parse_object, record_from_fields
 from aitrace.errors import InputError, UsageError
-from aitrace.results import RUN_VERSION, CallResult, RunEnd, RunHeader, Scrape
-from aitrace.schema import Usage
+from aitrace.results import RUN_VERSION, CallResult, RunEnd, RunHeader, Scrape, call_columns
+from aitrace.schema import Trace, Usage
+from aitrace.store import write_trace
 
 RUN_FILE = "run.json"
 CALLS_FILE = "calls.jsonl"
 PARQUET_FILE = "calls.parquet"
 SCRAPES_FILE = "scrapes.jsonl"
 TRACE_FILE = "trace.aitrace"
+_PART_CALLS = 20_000
 _DAMAGED_RUN_HINT = "copy the run directory again from where it was written, or repeat the replay"
 _DAMAGED_LINE_HINT = (
     "only the last line may be cut: copy the run directory again from where it was written, or remove this line to "
@@ -72,16 +76,22 @@ class RunWriter:
         directory: Created if need be; must be empty or absent.
         header: Written at once.
         trace_path: Copied into the directory.
+        played: Written there in place of the copy; None if the file's trace is played as it is.
     """
 
-    def __init__(self, directory: str | Path, header: RunHeader, trace_path: str | Path) -> None:
+    def __init__(
+        self, directory: str | Path, header: RunHeader, trace_path: str | Path, *, played: Trace | None = None
+    ) -> None:
         self.directory = Path(directory)
         """Where the run is written."""
         self._header = header
         require_unused(self.directory)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(trace_path, self.directory / TRACE_FILE)
+            if played is None:
+                shutil.copyfile(trace_path, self.directory / TRACE_FILE)
+            else:
+                write_trace(self.directory / TRACE_FILE, played)
         except OSError as error:
             raise UsageError(
                 f"{trace_path}: cannot be copied to {self.directory}: {error.strerror}"
@@ -94,7 +104,11 @@ class RunWriter:
 
     def write_call(self, result: CallResult) -> None:
         """Append one call; it survives the end of this process from here on."""
-        _append(self._calls, encode_record(result))
+        self.write_call_line(encode_record(result))
+
+    def write_call_line(self, line: bytes) -> None:
+        """Append one call that another process has encoded, with its newline."""
+        _append(self._calls, line)
 
     def write_scrape(self, scrape: Scrape) -> None:
         """Append one reading; it survives the end of this process from here on."""
@@ -103,8 +117,7 @@ class RunWriter:
     def finish(self, end: RunEnd) -> None:
         """Write `calls.parquet`, then the end into `run.json`."""
         self.close()
-        calls, _ = _read_records(self.directory / CALLS_FILE, CallResult)
-        _write_parquet(self.directory / PARQUET_FILE, calls)
+        _write_parquet(self.directory / PARQUET_FILE, RunReader(self.directory).calls())
         self._write_run_file(end)
 
     def close(self) -> None:
@@ -128,6 +141,44 @@ class RunWriter:
         _replace_file(self.directory / RUN_FILE, lambda path: path.write_bytes(data))
 
 
+class RunReader:
+    """Reads a run directory line by line, for whoever need not have all of it in memory.
+
+    Raises:
+        InputError: The directory is missing, no run, or damaged; also while lines are read.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self._root = _run_directory(directory)
+        self.header, self.end = _read_run_file(self._root)
+        """What was to be played, and how it ended; no end if the program did not get to write it."""
+        self.trace_path = self._root / TRACE_FILE
+        """The copy of the trace."""
+        self._cut: set[str] = set()
+
+    @property
+    def lines_lost(self) -> int:
+        """Files whose last line was cut, of those that were read to their end."""
+        return len(self._cut)
+
+    def calls(self) -> Iterator[CallResult]:
+        """In the order in which they finished; from the beginning each time."""
+        return self._records(CALLS_FILE, CallResult)
+
+    def scrapes(self) -> Iterator[Scrape]:
+        """In order of time; from the beginning each time."""
+        return self._records(SCRAPES_FILE, Scrape)
+
+    def _records(self, name: str, cls: type[_RecordT]) -> Iterator[_RecordT]:
+        path = self._root / name
+        with _opened_lines(path) as stream, _hinted(_DAMAGED_LINE_HINT):
+            for number, line in enumerate(stream, 1):
+                if not line.endswith(b"\n"):
+                    self._cut.add(name)
+                    return
+                yield decode_record(cls, line, place=f"{path}:{number}")
+
+
 def read_run(directory: str | Path) -> Run:
     """A run directory in memory.
 
@@ -136,37 +187,26 @@ def read_run(directory: str | Path) -> Run:
     Raises:
         InputError: The directory is missing, no run, or damaged.
     """
+    reader = RunReader(directory)
+    calls, scrapes = tuple(reader.calls()), tuple(reader.scrapes())
+    return Run(
+        header=reader.header,
+        end=reader.end,
+        calls=calls,
+        scrapes=scrapes,
+        trace_path=reader.trace_path,
+        lines_lost=reader.lines_lost,
+    )
+
+
+def _run_directory(directory: str | Path) -> Path:
     root = Path(directory)
     if not root.is_dir():
         raise InputError(
             f"{root}: {'is a file' if root.exists() else 'no such directory'}, expected a run directory",
             hint="aitrace replay TRACE --url URL -o DIR writes one",
         )
-    header, end = _read_run_file(root)
-    calls, calls_lost = _read_records(root / CALLS_FILE, CallResult)
-    scrapes, scrapes_lost = _read_records(root / SCRAPES_FILE, Scrape)
-    return Run(
-        header=header,
-        end=end,
-        calls=calls,
-        scrapes=scrapes,
-        trace_path=root / TRACE_FILE,
-        lines_lost=calls_lost + scrapes_lost,
-    )
-
-
-def call_columns(calls: Iterable[CallResult]) -> dict[str, list[Any]]:
-    """Columns of `calls.parquet`: the fields of `CallResult`, those of its usage as `usage_…`."""
-    names = [field.name for field in fields(CallResult) if field.name != "usage"]
-    usage_names = [field.name for field in fields(Usage)]
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    columns.update({f"usage_{name}": [] for name in usage_names})
-    for call in calls:
-        for name in names:
-            columns[name].append(getattr(call, name))
-        for name in usage_names:
-            columns[f"usage_{name}"].append(getattr(call.usage, name))
-    return columns
+    return root
 
 
 def _append(stream: IO[bytes], line: bytes) -> None:
@@ -222,14 +262,6 @@ def _object_in(content: dict[str, Any], name: str, place: str) -> dict[str, Any]
     return value
 
 
-def _read_records(path: Path, cls: type[_RecordT]) -> tuple[tuple[_RecordT, ...], int]:
-    """Records of a line file, and how many lines at its end were cut (0 or 1)."""
-    *lines, rest = _bytes_of(path, hint="the run directory is incomplete").split(b"\n")
-    with _hinted(_DAMAGED_LINE_HINT):
-        records = [decode_record(cls, line, place=f"{path}:{number}") for number, line in enumerate(lines, 1)]
-    return tuple(records), 1 if rest else 0
-
-
 @contextmanager
 def _hinted(hint: str) -> Iterator[None]:
     """Give a next step to errors that have none."""
@@ -241,8 +273,21 @@ def _hinted(hint: str) -> Iterator[None]:
 
 
 def _bytes_of(path: Path, *, hint: str) -> bytes:
-    try:
+    with _readable(path, hint=hint):
         return path.read_bytes()
+
+
+@contextmanager
+def _opened_lines(path: Path) -> Iterator[IO[bytes]]:
+    with _readable(path, hint="the run directory is incomplete"), path.open("rb") as stream:
+        yield stream
+
+
+@contextmanager
+def _readable(path: Path, *, hint: str) -> Iterator[None]:
+    """Turn what the system says of a file into an error of the user's."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file", hint=hint) from error
     except OSError as error:
@@ -256,16 +301,33 @@ def _write_parquet(path: Path, calls: Iterable[CallResult]) -> None:
     import polars as pl  # noqa: PLC0415
 
     hints = {**get_type_hints(CallResult), **{f"usage_{k}": v for k, v in get_type_hints(Usage).items()}}
-    columns = call_columns(calls)
-    schema = {name: _polars_type(hints[name], pl) for name in columns}
-    frame = pl.DataFrame(columns, schema=schema)
+    hints["signals"] = str
+
+    def write_part(part: Path, calls: Sequence[CallResult]) -> Path:
+        columns = call_columns(calls)
+        columns["signals"] = [orjson.dumps(call.signals).decode() if call.signals else None for call in calls]
+        schema = {name: _polars_type(hints.get(name, int), pl) for name in columns}
+        pl.DataFrame(columns, schema=schema).write_parquet(part)
+        return part
 
     def write(temporary: Path) -> None:
-        frame.write_parquet(temporary)
+        with TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as folder:
+            parts = [write_part(Path(folder, str(number)), part) for number, part in enumerate(_parts(calls))]
+            # A long run's calls need not be in memory together.
+            pl.scan_parquet(parts, glob=False).sink_parquet(temporary)
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
 
     _replace_file(path, write)
+
+
+def _parts(calls: Iterable[CallResult]) -> Iterator[tuple[CallResult, ...]]:
+    """The calls by so many at a time; one part at least."""
+    rest = iter(calls)
+    part = tuple(islice(rest, _PART_CALLS))
+    yield part
+    while part := tuple(islice(rest, _PART_CALLS)):
+        yield part
 
 
 def _polars_type(hint: Any, polars: Any) -> Any:

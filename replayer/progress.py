@@ -14,7 +14,7 @@ from rich.text import Text
 
 from aitrace.quantiles import quantile
 from aitrace.units import NS_PER_S, duration_from_ns
-from replayer.driver import Snapshot
+from replayer.run_parts import Snapshot
 
 PLAIN_EVERY_NS = 10 * NS_PER_S
 _RECENT = 2000

@@ -5,14 +5,17 @@ engine's on). `ENGINES` lists what each calls it; for every common name the firs
 
     vllm:num_requests_running{engine="0"} 3.0      →  running = 3
     vllm:num_requests_running{engine="1"} 2.0         (+ 2: series of one name are added up, ratios averaged)
+
+A rule may leave out series by one of their labels: llm-d counts what it refused and what it let in under one name.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 CommonName = Literal[
     "running",  # requests being worked on
@@ -40,10 +43,28 @@ class _Rule:
     """Sample names whose values are added; all must be on the page."""
     subtract: tuple[str, ...] = ()
     """Sample names whose values are taken off; all must be on the page."""
+    without: tuple[str, frozenset[str]] | None = None
+    """A label, and its values with which a series does not count; None if all count."""
+
+    def counts(self, sample: Sample) -> bool:
+        """Whether a series belongs to what is added or taken off."""
+        return self.without is None or sample.labels.get(self.without[0]) not in self.without[1]
+
+    def can_be_told(self, series: Mapping[str, list[Sample]]) -> bool:
+        """Whether the page has all that the rule names, its label included."""
+        names = (*self.add, *self.subtract)
+        if not all(name in series for name in names):
+            return False
+        label = None if self.without is None else self.without[0]
+        return label is None or any(label in sample.labels for name in names for sample in series[name])
 
 
 def _sum(*names: str) -> _Rule:
     return _Rule(add=names)
+
+
+def _without(name: str, label: str, *values: str) -> tuple[_Rule, ...]:
+    return (_Rule(add=(name,), without=(label, frozenset(values))),)
 
 
 _Rules = Mapping[CommonName, tuple[_Rule, ...]]
@@ -72,6 +93,8 @@ _SGLANG: _Rules = {
     # It has no counter of look-ups: every prompt token is looked up.
     "prefix_query_tokens": (_sum("sglang:prompt_tokens_total"),),
     "prefix_hit_tokens": (_sum("sglang:cached_tokens_total"),),
+    # Where it tells the tiers of its cache apart, `device` is the GPU's own.
+    "external_hit_tokens": _without("sglang:cached_tokens_total", "cache_source", "device"),
     "prompt_tokens": (_sum("sglang:prompt_tokens_total"),),
     "output_tokens": (_sum("sglang:generation_tokens_total"),),
     # `num_retracted_reqs`, one word away, is a gauge of the latest batch.
@@ -88,6 +111,7 @@ _LLAMA_CPP: _Rules = {
     "output_tokens": (_sum("llamacpp:tokens_predicted_total"),),
 }
 
+# A frontend's names come first, then those of a worker whose engine has no page of its own.
 _DYNAMO: _Rules = {
     # A request is in the queue until its first token and in flight until its end, so the one contains the other.
     "running": (
@@ -99,19 +123,67 @@ _DYNAMO: _Rules = {
             add=("dynamo_frontend_active_requests",),
             subtract=("dynamo_frontend_queued_requests",),
         ),
+        _sum("dynamo_engine_request"),
     ),
-    "waiting": (_sum("dynamo_frontend_queued_requests"),),
+    "waiting": (_sum("dynamo_frontend_queued_requests"), _sum("dynamo_request_queue")),
+    "kv_usage_ratio": (_sum("dynamo_component_gpu_cache_usage_percent"),),
     "prefix_query_tokens": (_sum("dynamo_frontend_input_sequence_tokens_sum"),),
     "prefix_hit_tokens": (_sum("dynamo_frontend_cached_tokens_sum"),),
     "prompt_tokens": (_sum("dynamo_frontend_input_sequence_tokens_sum"),),
     "output_tokens": (_sum("dynamo_frontend_output_sequence_tokens_sum"),),
-    "rejections": (_sum("dynamo_frontend_model_rejection_total"),),
+    "rejections": (
+        _sum("dynamo_frontend_model_rejection_total"),
+        _sum("dynamo_rejection_request_total"),
+    ),
+}
+
+# llm-d's endpoint picker, and the gateway API's inference extension that it comes from (the last names of each).
+# What its flow control holds has not reached a model server yet; the queues of these are added to it.
+_LLM_D: _Rules = {
+    "running": (_sum("llm_d_epp_request_running"), _sum("inference_objective_running_requests")),
+    "waiting": (
+        _sum("llm_d_epp_flow_control_queue_size", "llm_d_epp_per_endpoint_queue_size"),
+        _sum("llm_d_epp_flow_control_queue_size"),
+        _sum("llm_d_epp_per_endpoint_queue_size"),
+        _sum("inference_extension_flow_control_queue_size", "inference_pool_per_pod_queue_size"),
+        _sum("inference_extension_flow_control_queue_size"),
+        _sum("inference_pool_per_pod_queue_size"),
+    ),
+    "kv_usage_ratio": (
+        _sum("llm_d_epp_average_kv_cache_utilization"),
+        _sum("inference_pool_average_kv_cache_utilization"),
+    ),
+    "prefix_query_tokens": (
+        _sum("llm_d_epp_request_input_tokens_sum"),
+        _sum("inference_objective_input_tokens_sum"),
+    ),
+    "prefix_hit_tokens": (
+        _sum("llm_d_epp_request_cached_tokens_sum"),
+        _sum("inference_objective_prompt_cached_tokens_sum"),
+    ),
+    "prompt_tokens": (
+        _sum("llm_d_epp_request_input_tokens_sum"),
+        _sum("inference_objective_input_tokens_sum"),
+    ),
+    "output_tokens": (
+        _sum("llm_d_epp_request_output_tokens_sum"),
+        _sum("inference_objective_output_tokens_sum"),
+    ),
+    # A request whose client left was not refused.
+    "rejections": _without(
+        "llm_d_epp_flow_control_requests_total", "outcome", "Dispatched", "EvictedContextCancelled"
+    ),
 }
 
 _SMG: _Rules = {
     "running": (_sum("smg_worker_requests_active"),),
     "waiting": (_sum("smg_admission_queue_depth"),),
-    "rejections": (_sum("smg_admission_queue_rejected_total"),),
+    # The last one knows only what a queue refused, and is not there before it has refused something.
+    "rejections": (
+        *_without("smg_http_rate_limit_total", "result", "allowed"),
+        *_without("smg_http_rate_limit_total", "decision", "allowed"),
+        _sum("smg_admission_queue_rejected_total"),
+    ),
 }
 
 ENGINES: Mapping[str, _Rules] = {
@@ -120,6 +192,7 @@ ENGINES: Mapping[str, _Rules] = {
     "llama.cpp": _LLAMA_CPP,
     "dynamo": _DYNAMO,
     "smg": _SMG,
+    "llm-d": _LLM_D,
 }
 """Rules by engine, in order of precedence; several rules of one name are its spellings, newest first."""
 
@@ -140,6 +213,8 @@ def common_values(text: str) -> dict[str, float]:
     Raises:
         PromTextError: The page has a line that cannot be read, or no known metric at all.
     """
+    if text.lstrip()[:1] == "<":
+        raise PromTextError("an HTML or XML page, no metrics")
     # A page has thousands of lines of histograms; parsing them would hold up the sending of calls.
     relevant = "\n".join(line for line in text.splitlines() if line.startswith(_LINE_STARTS))
     series = _series_by_name(relevant)
@@ -154,27 +229,32 @@ def common_values(text: str) -> dict[str, float]:
     return values
 
 
-def _series_by_name(text: str) -> dict[str, list[float]]:
+def _series_by_name(text: str) -> dict[str, list[Sample]]:
     try:
         families = list(text_string_to_metric_families(text + "\n"))
     except (ValueError, KeyError, IndexError) as error:
         # The parser has no error type of its own.
         raise PromTextError(f"not in the Prometheus text format: {error}") from error
-    series: dict[str, list[float]] = {}
+    series: dict[str, list[Sample]] = {}
     for sample in (sample for family in families for sample in family.samples):
         if sample.name in _SAMPLE_NAMES and math.isfinite(sample.value):
-            series.setdefault(sample.name, []).append(float(sample.value))
+            series.setdefault(sample.name, []).append(sample)
     return series
 
 
 def _first_value(
-    common: CommonName, spellings: tuple[_Rule, ...], series: Mapping[str, list[float]]
+    common: CommonName, spellings: tuple[_Rule, ...], series: Mapping[str, list[Sample]]
 ) -> float | None:
     for rule in spellings:
-        if all(name in series for name in (*rule.add, *rule.subtract)):
-            total = sum(sum(series[name]) for name in rule.add) - sum(
-                sum(series[name]) for name in rule.subtract
+        if rule.can_be_told(series):
+            added, taken = (
+                _total(rule, (sample for name in names for sample in series[name]))
+                for names in (rule.add, rule.subtract)
             )
             count = len(series[rule.add[0]]) if common in _AVERAGED else 1
-            return max(0.0, total) / count
+            return max(0.0, added - taken) / count
     return None
+
+
+def _total(rule: _Rule, samples: Iterable[Sample]) -> float:
+    return sum((float(sample.value) for sample in samples if rule.counts(sample)), 0.0)

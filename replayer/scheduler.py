@@ -4,7 +4,10 @@ A call is due once everything it waits for has happened, at the latest of (momen
 started. A call that failed for good loses its session: the calls of that session that were not handed out are never
 sent, and sub-agents that those calls, or the failed one, had yet to spawn are lost with them. A call that waits to
 join a lost sub-agent goes on, as if the sub-agent had ended when it was lost: its harness reports the failure as the
-tool's result. A failed call of class `auxiliary` (a title, a classification) loses nothing.
+tool's result. A failed call of class `auxiliary` (a title, a classification) loses nothing, and neither does one that
+primes a prompt, or any call of an absolute schedule.
+
+State is held of trees that have started and are not over.
 """
 
 import heapq
@@ -12,12 +15,15 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from aitrace.results import UnsentReason
-from replayer.plan import Plan, PlannedTree, followers
+from replayer.planning.plan import Plan
+from replayer.planning.planned import PlannedTree, PlannedTrees, TreeCalls
 
 _CallState = Literal["waiting", "handed_out", "sent", "ended", "unsent"]
+_Unsent = tuple[int, UnsentReason]
 _SessionState = Literal["idle", "active", "waiting", "done", "lost"]
 _Count = Literal["sent", "unsent", "remaining", "trees_active", "trees_done"]
 
@@ -63,6 +69,7 @@ class Progress:
 @dataclass(slots=True)
 class _Session:
     members: list[int] = field(default_factory=list)
+    """Its calls, by place in the tree."""
     in_flight: int = 0
     remaining: int = 0
     """Calls neither handed out nor lost."""
@@ -79,11 +86,26 @@ class _Session:
         return "waiting" if self.is_started else "idle"
 
 
-@dataclass(slots=True)
 class _Tree:
-    open_calls: int
-    """Calls that are neither ended nor lost."""
-    is_started: bool = False
+    """A tree that has started; its calls are told by their place in it."""
+
+    __slots__ = ("calls", "due_ns", "first", "is_sent", "open_calls", "open_waits", "sessions", "states")
+
+    def __init__(self, calls: TreeCalls) -> None:
+        self.calls = calls
+        self.first = calls.tree.first
+        self.states: list[_CallState] = ["waiting"] * len(calls.calls)
+        self.open_waits = [len(call.after) for call in calls.calls]
+        self.due_ns = [0] * len(calls.calls)
+        self.open_calls = len(calls.calls)
+        """Calls that are neither ended nor lost."""
+        self.is_sent = False
+        """Whether anything of it was handed out."""
+        self.sessions: dict[int, _Session] = {}
+        for place, call in enumerate(calls.calls):
+            session = self.sessions.setdefault(call.session, _Session())
+            session.members.append(place)
+            session.remaining += 1
 
 
 class Scheduler:
@@ -91,43 +113,57 @@ class Scheduler:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._states: list[_CallState] = ["waiting"] * len(plan.calls)
-        self._open_dependencies = [len(call.after) for call in plan.calls]
-        self._due_ns = [0] * len(plan.calls)
-        self._followers = followers(plan.calls)
+        self._trees: dict[int, _Tree] = {}
+        """Trees that have started and are not over, by index of each of their calls."""
         self._in_flight: dict[int, int] = {}
         """Due time of each call that was handed out and has not ended."""
-        self._trees = [_Tree(open_calls=tree.count) for tree in plan.trees]
-        self._tree_of = [number for number, tree in enumerate(plan.trees) for _ in range(tree.count)]
-        self._sessions: dict[tuple[int, int], _Session] = {}
-        for call in plan.calls:
-            session = self._sessions.setdefault((call.instance, call.session), _Session())
-            session.members.append(call.index)
-            session.remaining += 1
-        self._session_counts: Counter[_SessionState] = Counter(s.state() for s in self._sessions.values())
-        self._counts: Counter[_Count] = Counter({"remaining": len(plan.calls)})
+        self._session_counts: Counter[_SessionState] = Counter({"idle": plan.sessions})
+        self._counts: Counter[_Count] = Counter({"remaining": plan.call_count})
         self._heap: list[tuple[int, int]] = []
         self._next_tree = 0
-        self._newly_lost: list[tuple[int, UnsentReason]] = []
+        self._next: PlannedTree | None = plan.trees[0]
+        """The tree with that place; None after the last one."""
+        self._unstarted_calls = plan.call_count
+        self._unstarted_sessions = plan.sessions
+        self._started_ns = 0
+        self._newly_lost: list[_Unsent] = []
+        self._never_started: Iterator[_Unsent] = iter(())
+        """What became lost of trees that had not started when the run was stopped."""
+        self._is_stopped = False
+        self.ran_out_ns: int | None = None
+        """When a lane first found no tree left of a plan that holds some in store; None if that never came."""
 
     def start(self, now_ns: int) -> None:
         """Begin the run: planned start times count from `now_ns`."""
-        if self._plan.lanes is None:
-            for tree in self._plan.trees:
-                self._start_tree(tree, now_ns + (tree.start_ns or 0))
-        else:
-            for _ in range(self._plan.lanes):
-                self._start_next_tree(now_ns)
+        self._started_ns = now_ns
+        for _ in range(self._plan.lanes or 0):
+            self._start_next_tree(now_ns)
 
     def next_due_ns(self) -> int | None:
         """When the next call is due; None if none is, before something else happens."""
-        while self._heap and self._states[self._heap[0][1]] != "waiting":
+        while self._heap and not self._is_waiting(self._heap[0][1]):
             heapq.heappop(self._heap)  # lost while it waited for its time
-        return self._heap[0][0] if self._heap else None
+        start_ns = self._next_start_ns()
+        if self._heap:
+            due_ns = self._heap[0][0]
+            return due_ns if start_ns is None else min(due_ns, start_ns)
+        return start_ns
+
+    def _is_waiting(self, index: int) -> bool:
+        tree = self._trees.get(index)
+        return tree is not None and tree.states[index - tree.first] == "waiting"
+
+    def _next_start_ns(self) -> int | None:
+        """When the clock starts the next tree; None if it starts none any more."""
+        if self._plan.lanes is not None or self._is_stopped or self._next is None:
+            return None
+        return self._started_ns + (self._next.start_ns or 0)
 
     def take_due(self, now_ns: int) -> list[Send]:
         """Calls due by `now_ns`, by due time, then index; each is handed out once and counts as in flight."""
         sends: list[Send] = []
+        while (start_ns := self._next_start_ns()) is not None and start_ns <= now_ns:
+            self._start_tree(start_ns)
         while (due_ns := self.next_due_ns()) is not None and due_ns <= now_ns:
             _, index = heapq.heappop(self._heap)
             self._in_flight[index] = due_ns
@@ -137,11 +173,12 @@ class Scheduler:
 
     def on_sent(self, index: int, now_ns: int) -> None:
         """The call's request has gone out; what is said of further attempts has no effect."""
-        if self._states[index] == "handed_out":
-            self._states[index] = "sent"
-            for dependent, dependency in self._followers[index]:
+        tree = self._trees[index]
+        if tree.states[index - tree.first] == "handed_out":
+            tree.states[index - tree.first] = "sent"
+            for dependent, dependency in tree.calls.followers(index):
                 if dependency.trigger == "dispatch":
-                    self._resolve(dependent, dependency.due_ns(now_ns, None, None))
+                    self._resolve(tree, dependent, dependency.due_ns(now_ns, None, None))
 
     def on_end(
         self,
@@ -157,32 +194,57 @@ class Scheduler:
         Raises:
             ValueError: The call is not in flight.
         """
-        if self._states[index] not in ("handed_out", "sent"):
-            raise ValueError(f"call {index} is {self._states[index]!r}, expected one in flight")
-        if ok or self._plan.calls[index].call_class == "auxiliary":
+        if index not in self._in_flight:
+            raise ValueError(f"call {index} is not in flight")
+        tree = self._trees[index]
+        if ok or self._loses_nothing(tree, index):
             self.on_sent(index, now_ns)  # an answer proves that the request went out
-            for dependent, dependency in self._followers[index]:
+            for dependent, dependency in tree.calls.followers(index):
                 if dependency.trigger == "completion":
-                    self._resolve(dependent, dependency.due_ns(now_ns, first_token_ns, last_token_ns))
+                    self._resolve(tree, dependent, dependency.due_ns(now_ns, first_token_ns, last_token_ns))
         else:
-            self._lose_from(index, now_ns)
-        self._states[index] = "ended"
+            self._lose_from(tree, index, now_ns)
+        tree.states[index - tree.first] = "ended"
         del self._in_flight[index]
-        self._change_session(index, in_flight=-1)
-        self._close_call(index)
-        if self._trees[self._tree_of[index]].open_calls == 0 and self._plan.lanes is not None:
+        self._change_session(tree, index, in_flight=-1)
+        self._close_call(tree)
+        if tree.open_calls == 0 and self._plan.lanes is not None:
             self._start_next_tree(now_ns)
 
-    def unsent(self) -> list[tuple[int, UnsentReason]]:
-        """Calls that became lost since the last time this was asked."""
+    def unsent(self) -> Iterator[_Unsent]:
+        """Calls that became lost since the last time this was asked, by index, and why."""
         lost, self._newly_lost = self._newly_lost, []
-        return lost
+        never_started, self._never_started = self._never_started, iter(())
+        return chain(lost, never_started)
 
-    def stop(self) -> None:
-        """Interrupt: what was not handed out yet never will be."""
-        for index, state in enumerate(self._states):
-            if state == "waiting":
-                self._give_up(index, "interrupted")
+    def stop(self, reason: UnsentReason = "interrupted") -> None:
+        """End early: what was not handed out yet never will be, and no lane takes a tree any more.
+
+        Of trees that a plan held in store for lanes and none has taken, nothing is told as unsent.
+        """
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        for tree in dict.fromkeys(self._trees.values()):
+            for place, state in enumerate(tree.states):
+                if state == "waiting":
+                    self._give_up(tree, place, reason)
+        self._counts["remaining"] -= self._unstarted_calls
+        if self._plan.is_spare:
+            return
+        unstarted = self._plan.trees[self._next_tree :]
+        self._never_started = (
+            (index, reason) for tree in unstarted for index in range(tree.first, tree.first + tree.count)
+        )
+        self._counts["unsent"] += self._unstarted_calls
+        self._counts["trees_done"] += len(unstarted)
+        self._session_counts["idle"] -= self._unstarted_sessions
+        self._session_counts["lost"] += self._unstarted_sessions
+
+    @property
+    def unstarted_trees(self) -> PlannedTrees:
+        """Trees that a plan holds in store for lanes and none has taken so far."""
+        return self._plan.trees[self._next_tree if self._plan.is_spare else len(self._plan.trees) :]
 
     @property
     def is_done(self) -> bool:
@@ -191,15 +253,16 @@ class Scheduler:
 
     @property
     def started_trees(self) -> int:
-        """Trees that lanes have taken so far."""
+        """Trees that lanes have taken, or the clock has started, so far."""
         return self._next_tree
 
-    def open_calls(self) -> Iterator[tuple[int, int]]:
-        """Index and due time of each call that is in flight, or that waits for nothing but its time."""
-        yield from self._in_flight.items()
+    def open_calls(self) -> Iterator[tuple[TreeCalls, int, int]]:
+        """Tree, index and due time of each call in flight, or of a started tree and waiting for its time alone."""
+        for index, due_ns in self._in_flight.items():
+            yield self._trees[index].calls, index, due_ns
         for due_ns, index in self._heap:
-            if self._states[index] == "waiting":
-                yield index, due_ns
+            if self._is_waiting(index):
+                yield self._trees[index].calls, index, due_ns
 
     def progress(self) -> Progress:
         """Counts as of now."""
@@ -218,77 +281,92 @@ class Scheduler:
         )
 
     def _start_next_tree(self, now_ns: int) -> None:
-        if self._next_tree < len(self._trees):
-            self._next_tree += 1
-            self._start_tree(self._plan.trees[self._next_tree - 1], now_ns)
+        if self._is_stopped:
+            return
+        if self._next_tree == len(self._plan.trees):
+            if self._plan.is_spare and self.ran_out_ns is None:
+                self.ran_out_ns = now_ns
+        else:
+            self._start_tree(now_ns)
 
-    def _start_tree(self, tree: PlannedTree, start_ns: int) -> None:
-        for call in self._plan.calls[tree.first : tree.first + tree.count]:
+    def _start_tree(self, start_ns: int) -> None:
+        trees, planned = self._plan.trees, self._plan.trees[self._next_tree]
+        self._next_tree += 1
+        self._next = trees[self._next_tree] if self._next_tree < len(trees) else None
+        self._unstarted_calls -= planned.count
+        self._unstarted_sessions -= planned.sessions
+        tree = _Tree(self._plan.calls_of(planned))
+        for call in tree.calls.calls:
+            self._trees[call.index] = tree
             if not call.after:
                 heapq.heappush(self._heap, (start_ns + call.offset_ns, call.index))
 
     def _hand_out(self, index: int) -> None:
-        self._states[index] = "handed_out"
+        tree = self._trees[index]
+        tree.states[index - tree.first] = "handed_out"
         self._counts["sent"] += 1
         self._counts["remaining"] -= 1
-        self._change_session(index, in_flight=1, remaining=-1)
-        tree = self._trees[self._tree_of[index]]
-        if not tree.is_started:
-            tree.is_started = True
+        self._change_session(tree, index, in_flight=1, remaining=-1)
+        if not tree.is_sent:
+            tree.is_sent = True
             self._counts["trees_active"] += 1
 
-    def _resolve(self, index: int, due_ns: int) -> None:
+    def _resolve(self, tree: _Tree, index: int, due_ns: int) -> None:
         """Take in that one of the things a call waits for has happened."""
-        self._open_dependencies[index] -= 1
-        self._due_ns[index] = max(self._due_ns[index], due_ns)
-        if not self._open_dependencies[index] and self._states[index] == "waiting":
-            heapq.heappush(self._heap, (self._due_ns[index], index))
+        place = index - tree.first
+        tree.open_waits[place] -= 1
+        tree.due_ns[place] = max(tree.due_ns[place], due_ns)
+        if not tree.open_waits[place] and tree.states[place] == "waiting":
+            heapq.heappush(self._heap, (tree.due_ns[place], index))
 
-    def _lose_from(self, failed: int, now_ns: int) -> None:
+    def _loses_nothing(self, tree: _Tree, failed: int) -> bool:
+        call = tree.calls.call(failed)
+        return call.call_class == "auxiliary" or call.phase == "prime" or self._plan.is_absolute
+
+    def _lose_from(self, tree: _Tree, failed: int, now_ns: int) -> None:
         """Give up what cannot happen without a failed call, and let go on what only waited to join it."""
-        without = [failed, *self._give_up_session_from(failed + 1, failed)]
+        without = [failed, *self._give_up_session_from(tree, failed + 1, failed)]
         while without:
             index = without.pop()
-            was_sent = self._states[index] == "sent"
-            for dependent, dependency in self._followers[index]:
+            was_sent = tree.states[index - tree.first] == "sent"
+            for dependent, dependency in tree.calls.followers(index):
                 if was_sent and dependency.trigger == "dispatch":
                     continue  # has happened
                 if dependency.relation == "join":
-                    self._resolve(dependent, dependency.due_ns(now_ns, None, None))
+                    self._resolve(tree, dependent, dependency.due_ns(now_ns, None, None))
                 else:
-                    without.extend(self._give_up_session_from(dependent, dependent))
+                    without.extend(self._give_up_session_from(tree, dependent, dependent))
 
-    def _give_up_session_from(self, first: int, member: int) -> list[int]:
+    def _give_up_session_from(self, tree: _Tree, first: int, member: int) -> list[int]:
         """Give up the calls from index `first` on of the session that `member` belongs to; tells which."""
-        call = self._plan.calls[member]
-        members = self._sessions[call.instance, call.session].members
-        later = members[bisect_left(members, first) :]
-        given_up = [index for index in later if self._states[index] == "waiting"]
-        for index in given_up:
-            self._give_up(index, "session_lost")
-        return given_up
+        members = tree.sessions[tree.calls.call(member).session].members
+        later = members[bisect_left(members, first - tree.first) :]
+        given_up = [place for place in later if tree.states[place] == "waiting"]
+        for place in given_up:
+            self._give_up(tree, place, "session_lost")
+        return [tree.first + place for place in given_up]
 
-    def _give_up(self, index: int, reason: UnsentReason) -> None:
-        self._states[index] = "unsent"
-        self._newly_lost.append((index, reason))
+    def _give_up(self, tree: _Tree, place: int, reason: UnsentReason) -> None:
+        tree.states[place] = "unsent"
+        self._newly_lost.append((tree.first + place, reason))
         self._counts["unsent"] += 1
         self._counts["remaining"] -= 1
-        self._change_session(index, remaining=-1)
-        self._close_call(index)
+        self._change_session(tree, tree.first + place, remaining=-1)
+        self._close_call(tree)
 
-    def _close_call(self, index: int) -> None:
-        tree = self._trees[self._tree_of[index]]
+    def _close_call(self, tree: _Tree) -> None:
         tree.open_calls -= 1
         if tree.open_calls == 0:
             self._counts["trees_done"] += 1
-            self._counts["trees_active"] -= tree.is_started
+            self._counts["trees_active"] -= tree.is_sent
+            for call in tree.calls.calls:
+                del self._trees[call.index]
 
-    def _change_session(self, index: int, *, in_flight: int = 0, remaining: int = 0) -> None:
-        call = self._plan.calls[index]
-        session = self._sessions[call.instance, call.session]
+    def _change_session(self, tree: _Tree, index: int, *, in_flight: int = 0, remaining: int = 0) -> None:
+        session = tree.sessions[tree.calls.call(index).session]
         self._session_counts[session.state()] -= 1
         session.in_flight += in_flight
         session.remaining += remaining
         session.is_started = session.is_started or in_flight > 0
-        session.has_lost = session.has_lost or self._states[index] == "unsent"
+        session.has_lost = session.has_lost or tree.states[index - tree.first] == "unsent"
         self._session_counts[session.state()] += 1

@@ -1,14 +1,18 @@
 """I/O: reads engines' metrics pages before, during and after a run."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from aitrace.clock import Clock
 from aitrace.results import Scrape
 from aitrace.units import NS_PER_MS, NS_PER_S
+from replayer.http.transport import Failure, Fetched
 from replayer.promtext import PromTextError, common_values
-from replayer.transport import Failure, Fetched
 
 SCRAPE_EVERY_NS = NS_PER_S
+LEAD_NS = 50 * NS_PER_MS
+"""So long before what is measured begins its engines are read."""
+MISSED_BEAT = "missed: the reading before it had not come back"
 PAGE_TIMEOUT_NS = 5 * NS_PER_S
 _SETTLE_EVERY_NS = 200 * NS_PER_MS
 _SETTLE_LIMIT_NS = 5 * NS_PER_S
@@ -22,27 +26,51 @@ class Scraper:
     """Reads some metrics pages and hands each reading on; a reading that fails is one too."""
 
     def __init__(
-        self, urls: Sequence[str], fetch: Fetch, clock: Clock, sink: Callable[[Scrape], None]
+        self,
+        urls: Sequence[str],
+        fetch: Fetch,
+        clock: Clock,
+        sink: Callable[[Scrape], None],
+        *,
+        every_ns: int = SCRAPE_EVERY_NS,
     ) -> None:
         self._urls = urls
         self._fetch = fetch
         self._clock = clock
         self._sink = sink
+        self._every_ns = every_ns
+        # Two readings of a page at a time could come back in the other order, and its counters would seem to fall.
+        self._turns = {url: asyncio.Lock() for url in urls}
 
     async def read_all(self) -> list[Scrape]:
         """One reading of each page."""
-        scrapes = []
-        for url in self._urls:
+        return list(await asyncio.gather(*map(self._read, self._urls)))
+
+    async def read_on_the_beat(self) -> None:
+        """Read until cancelled, each page by itself."""
+        await asyncio.gather(*(self._read_page_on_the_beat(url) for url in self._urls))
+
+    async def read_before(self, at_ns: int) -> None:
+        """One reading of each page that is back by then, if reading takes no longer than `LEAD_NS`."""
+        await self._clock.sleep_until(at_ns - LEAD_NS)
+        await self.read_all()
+
+    async def _read(self, url: str) -> Scrape:
+        async with self._turns[url]:
             scrape = await read_metrics(url, self._fetch, self._clock)
             self._sink(scrape)
-            scrapes.append(scrape)
-        return scrapes
+        return scrape
 
-    async def read_every_second(self) -> None:
-        """Read until cancelled; what a slow page costs is not caught up."""
+    async def _read_page_on_the_beat(self, url: str) -> None:
+        beat_ns = self._clock.monotonic_ns()
         while True:
-            await self._clock.sleep_until(self._clock.monotonic_ns() + SCRAPE_EVERY_NS)
-            await self.read_all()
+            beat_ns += self._every_ns
+            if beat_ns < self._clock.monotonic_ns():
+                # What was missed is not caught up, but it is no secret.
+                self._sink(Scrape(at_ns=beat_ns, url=url, error=MISSED_BEAT))
+                continue
+            await self._clock.sleep_until(beat_ns)
+            await self._read(url)
 
     async def read_until_settled(self) -> None:
         """Read until no engine works on anything and two readings agree, for 5 s at most.

@@ -3,20 +3,21 @@
 from array import array
 from collections import Counter
 
-from aitrace.results import CallResult
+from aitrace.results import CallResult, waits_ns
 
 _LATEST_CALLS = 200
 """Of so many calls a mean is taken: an endpoint whose cache is warm takes less time than at the start of a run."""
 
 
 def client_lateness_ns(result: CallResult) -> int | None:
-    """Time from due to sent that was the client's own: opening a connection is the network's and is taken off.
+    """Time from due to sent of the last try that was the client's own: opening a connection is the network's.
 
     None for a call of which nothing was sent.
     """
-    if result.sent_ns is None or result.due_ns is None:
+    due_ns = result.due_ns if result.retry_due_ns is None else result.retry_due_ns
+    if result.sent_ns is None or due_ns is None:
         return None
-    lateness_ns = result.sent_ns - result.due_ns
+    lateness_ns = result.sent_ns - due_ns
     if result.new_connection and result.connected_ns is not None and result.dispatched_ns is not None:
         lateness_ns -= result.connected_ns - result.dispatched_ns
     return lateness_ns
@@ -33,12 +34,20 @@ class Tally:
         """Calls in flight when the run was stopped."""
         self.stale_connections = 0
         """Kept connections that turned out to have been closed by the server."""
+        self.retried_calls = 0
+        """Calls that were tried more than once."""
+        self.earlier_tries: Counter[str] = Counter()
+        """Tries that another one followed, by error kind."""
+        self.backoff_ns = 0
+        """Sum of the waits between tries."""
+        self.unmeasured_calls: Counter[str] = Counter()
+        """Calls that were sent and are in no figure of the endpoint, by phase."""
         self.unsent_calls: Counter[str] = Counter()
         """By reason."""
         self.lost_sessions: set[tuple[int, int]] = set()
         """(instance, session) of sessions that a failed call ended."""
         self.stopped_sessions: set[tuple[int, int]] = set()
-        """The same of sessions that the end of the run cut short."""
+        """The same of sessions that the end of the run, or of the process that played them, cut short."""
         self.service_ttft_ns = array("q")
         """From sent to first token."""
         self.user_ttft_ns = array("q")
@@ -71,10 +80,14 @@ class Tally:
         """Count one result in."""
         if result.unsent is not None:
             self.unsent_calls[result.unsent] += 1
-            sessions = self.stopped_sessions if result.unsent == "interrupted" else self.lost_sessions
+            is_lost = result.unsent == "session_lost"
+            sessions = self.lost_sessions if is_lost else self.stopped_sessions
             sessions.add((result.instance, result.session))
             return
         self.stale_connections += result.stale_connections
+        self.retried_calls += bool(result.attempts)
+        self.earlier_tries.update(attempt.error for attempt in result.attempts)
+        self.backoff_ns += sum(waits_ns(result))
         if result.error is None:
             self.complete_calls += 1
             self._call_ns.append((result.end_ns or 0) - (result.due_ns or 0))
@@ -83,19 +96,22 @@ class Tally:
             self.stopped_sessions.add((result.instance, result.session))
         else:
             self.failed_calls[result.error] += 1
-            # Without a title or a classification a session goes on.
-            if result.call_class != "auxiliary":
+            # Without a title, a classification or a primed prompt a session goes on.
+            if result.call_class != "auxiliary" and result.phase != "prime":
                 self.lost_sessions.add((result.instance, result.session))
         self._add_times(result)
-        self._add_usage(result)
+        if result.phase == "measured":
+            self._add_usage(result)
+        else:
+            self.unmeasured_calls[result.phase] += 1
 
     def _add_times(self, result: CallResult) -> None:
         own_ns = client_lateness_ns(result)
         if own_ns is None or result.sent_ns is None or result.due_ns is None:
             return
         self.client_lateness_ns.append(own_ns)
-        self.lateness_ns.append(result.sent_ns - result.due_ns)
-        if result.first_token_ns is not None:
+        self.lateness_ns.append(result.sent_ns - (result.retry_due_ns or result.due_ns))
+        if result.first_token_ns is not None and result.phase == "measured":
             self.service_ttft_ns.append(result.first_token_ns - result.sent_ns)
             self.user_ttft_ns.append(result.first_token_ns - result.due_ns)
 

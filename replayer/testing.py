@@ -17,7 +17,7 @@ import orjson
 
 from aitrace.clock import Clock
 from aitrace.units import NS_PER_MS
-from replayer.transport import Failure, OutgoingRequest, ResponseSink, Stamps
+from replayer.http.transport import Failure, OutgoingRequest, ResponseSink, Stamps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,11 +66,10 @@ def missing_inputs(lines, known=()):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_example_reads_only_what_a_clone_has_or_an_earlier_line_writes(name):
-    """A replay and a report go on from where the example of the overview has come."""
+    """A replay, a report and an export go on from where the example of the overview has come."""
     overview = [name for words in example_lines(main) for name in files_of_line(words)[1]]
-    assert (
-        missing_inputs(example_lines(command(name)), overview if name in ("replay", "report") else ()) == []
-    )
+    known = overview if name in ("replay", "report", "export") else ()
+    assert missing_inputs(example_lines(command(name)), known) == []
 
 
 def test_the_example_of_the_overview_reads_only_what_a_clone_has_or_an_earlier_line_writes():

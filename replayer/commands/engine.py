@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import math
 import signal
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ from aitrace.errors import EXIT_IN_DOUBT, UsageError
 from aitrace.units import NS_PER_MS
 from replayer.engine.options import (
     FAULT_FORMS,
+    HEADER_TIMES,
     MAX_BODY_BYTES,
     REFUSAL_STATUSES,
     EngineOptions,
@@ -48,6 +50,19 @@ def _rate(text: str) -> float | None:
         return float(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is neither a number nor `unlimited`") from error
+
+
+def _hold(text: str) -> float:
+    """Seconds; inf for `until-free`."""
+    if text == "until-free":
+        return math.inf
+    try:
+        seconds = float(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is neither a number of seconds nor `until-free`") from error
+    if not math.isfinite(seconds):
+        raise click.BadParameter(f"{text!r} is neither a number of seconds nor `until-free`")
+    return seconds
 
 
 def _ns_from_ms(text: str) -> int:
@@ -114,6 +129,25 @@ def _range(text: str) -> tuple[int, int]:
 )
 @click.option(
     "--retry-after", "retry_after_s", type=float, metavar="SECONDS", help="`Retry-After` to send with it."
+)
+@click.option(
+    "--hold",
+    "hold_s",
+    type=_hold,
+    metavar="SECONDS",
+    help="Hold a request that finds the queue full outside it, without headers, for so long before it is refused; "
+    "`until-free` for as long as it takes.",
+)
+@click.option(
+    "--headers",
+    type=click.Choice(HEADER_TIMES),
+    default=_DEFAULTS.headers,
+    help="When the headers of a stream come: as it is taken in, or with its place in the batch.",
+)
+@click.option(
+    "--protect-returning",
+    is_flag=True,
+    help="Take in requests of a session that was served before however full the queue is.",
 )
 @click.option(
     "--step",

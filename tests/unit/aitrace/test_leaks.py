@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from aitrace.cli import main
 from aitrace.codec import encode_line
-from aitrace.leaks import LeakScan, find_leaks, warning_lines
+from aitrace.leaks import LeakScan, find_leaks, masked, warning_lines
 from aitrace.no_text import FORMAT_WORDS, WELL_KNOWN_AGENTS, WELL_KNOWN_TOOLS
 from aitrace.schema import Header, Session
 from aitrace.store import TraceReader
@@ -240,3 +240,17 @@ def test_a_warning_names_the_file_and_some_of_what_was_found():
         "the trace may hold text or a secret, so it was not written",
         "  one",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("rate limit reached", "rate limit reached"),
+        ("bad key sk-0123456789abcdef01, ä", "bad key [an API key], ä"),
+        ("see /home/ann/x or ann@example.org", "see [a home path]/x or [an e-mail address]"),
+        ("block 000000000000000000000000 of abcdef0123456789abcdef01", "block 000000000000000000000000 of [a run of hexadecimal digits]"),
+        ("\udc80 x", "? x"),
+    ],
+)  # fmt: skip
+def test_a_text_is_masked_where_it_looks_like_a_secret(text, written):
+    assert written == masked(text)

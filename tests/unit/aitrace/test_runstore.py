@@ -8,8 +8,8 @@ import pytest
 
 from aitrace.codec import encode_record
 from aitrace.errors import InputError, UsageError
-from aitrace.results import CallResult, Scrape
-from aitrace.runstore import RunWriter, call_columns, read_run
+from aitrace.results import NO_COLUMNS, CallResult, Scrape
+from aitrace.runstore import RunReader, RunWriter, read_run
 from aitrace.schema import Usage
 from aitrace.store import read_trace, write_trace
 from aitrace.testing import make_call_result, make_run_end, make_run_header, make_trace
@@ -72,8 +72,9 @@ def test_a_call_is_on_disk_as_soon_as_it_is_written(tmp_path, trace_path):
 
 def test_the_table_has_the_columns_of_the_calls(run_dir):
     table = pl.read_parquet(run_dir / "calls.parquet")
-    names = [f.name for f in fields(CallResult) if f.name != "usage"]
-    assert names + [f"usage_{f.name}" for f in fields(Usage)] == table.columns
+    names = [f.name for f in fields(CallResult) if f.name not in NO_COLUMNS]
+    tries = ["earlier_tries", "backoff_ns", "signals"]
+    assert [*names, *(f"usage_{f.name}" for f in fields(Usage)), *tries] == table.columns
     assert {pl.Int64, pl.Boolean, pl.String} == {
         type(t) if not isinstance(t, type) else t for t in table.dtypes
     }
@@ -90,8 +91,18 @@ def test_a_run_without_calls_has_a_table_of_the_same_types(tmp_path, trace_path,
     assert (0, pl.read_parquet(run_dir / "calls.parquet").schema) == (table.height, table.schema)
 
 
-def test_columns_are_as_long_as_there_are_calls():
-    assert {3} == {len(column) for column in call_columns(CALLS).values()}
+def test_the_table_of_a_run_written_in_parts_is_the_same(tmp_path, trace_path, run_dir, monkeypatch):
+    monkeypatch.setattr("aitrace.runstore._PART_CALLS", 2)
+    with RunWriter(tmp_path / "run[1]*", HEADER, trace_path) as writer:
+        for call in CALLS:
+            writer.write_call(call)
+        writer.finish(make_run_end())
+    table = pl.read_parquet(run_dir / "calls.parquet")
+    assert table.equals(pl.read_parquet(tmp_path / "run[1]*" / "calls.parquet", glob=False))
+    assert len(CALLS) == table.height == 3
+    assert {"run.json", "calls.jsonl", "calls.parquet", "scrapes.jsonl", "trace.aitrace"} == {
+        path.name for path in (tmp_path / "run[1]*").iterdir()
+    }
 
 
 def test_a_cut_last_line_is_counted(run_dir):
@@ -229,3 +240,41 @@ class FullDisk:
 def test_reading_a_run_needs_no_data_frame_library():
     code = "import sys, aitrace.runstore; sys.exit('polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_trace_that_was_changed_is_written_in_place_of_the_copy(tmp_path, trace_path):
+    with RunWriter(tmp_path / "other", HEADER, trace_path, played=make_trace(sessions=3)):
+        pass
+    assert read_trace(tmp_path / "other" / "trace.aitrace") == make_trace(sessions=3)
+
+
+def test_line_by_line_a_run_says_the_same(run_dir):
+    reader = RunReader(run_dir)
+    assert (reader.header, reader.end) == (HEADER, make_run_end())
+    assert (tuple(reader.calls()), tuple(reader.scrapes())) == (CALLS, SCRAPES)
+    assert (tuple(reader.calls()), reader.lines_lost) == (CALLS, 0)
+    assert reader.trace_path == read_run(run_dir).trace_path
+
+
+def test_line_by_line_a_cut_last_line_is_counted_once(run_dir):
+    path = run_dir / "calls.jsonl"
+    path.write_bytes(path.read_bytes()[:-5])
+    reader = RunReader(run_dir)
+    assert (tuple(reader.calls()), tuple(reader.calls())) == (CALLS[:2], CALLS[:2])
+    assert reader.lines_lost == 1
+
+
+def test_line_by_line_damage_is_told_as_for_the_whole(run_dir):
+    path = run_dir / "calls.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"index":1', b'"index":"one"'))
+    for read in (lambda: list(RunReader(run_dir).calls()), lambda: read_run(run_dir)):
+        with pytest.raises(
+            InputError, match=r"calls.jsonl:2: index: expected an integer, got 'one'$"
+        ) as caught:
+            read()
+        assert caught.value.hint is not None
+    path.unlink()
+    with pytest.raises(InputError, match=r"calls.jsonl: no such file$"):
+        list(RunReader(run_dir).calls())
+    with pytest.raises(InputError, match=r"nowhere: no such directory, expected a run directory$"):
+        RunReader(run_dir / "nowhere")

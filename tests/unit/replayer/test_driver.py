@@ -1,4 +1,5 @@
 import asyncio
+import gc
 from dataclasses import replace
 
 import pytest
@@ -8,13 +9,21 @@ from aitrace.results import CallResult, RunEnd, Scrape
 from aitrace.schema import Trace
 from aitrace.testing import ManualClock, TraceBuilder, make_trace
 from aitrace.units import NS_PER_MS, NS_PER_S
-from replayer.driver import Driver, RunClock, RunParts, Snapshot, Target
-from replayer.options import LoadOptions
-from replayer.pacing import arrival_from_spec
-from replayer.plan import PlannedCall, build_plan
+from replayer.driver import Driver
+from replayer.http.transport import Failure, Fetched
+from replayer.identity.session_ends import FinalRequest
+from replayer.planning import playings as playings_module
+from replayer.planning.mid_start import StartRange
+from replayer.planning.options import LoadOptions, WarmUp
+from replayer.planning.pacing import arrival_from_spec
+from replayer.planning.plan import build_plan
+from replayer.planning.planned import PlannedCall
+from replayer.planning.tree_calls import plan_calls
+from replayer.retry import PROFILES
+from replayer.run_clock import RunClock
+from replayer.run_parts import RunParts, Snapshot, Target
 from replayer.scraper import Scraper
 from replayer.testing import Script, ScriptedReply, ScriptedTransport, chat_reply
-from replayer.transport import Failure, Fetched
 
 KEY = "sk-not-to-be-seen"
 
@@ -26,11 +35,13 @@ class Bodies:
         self.built: list[tuple[int, int]] = []
         self.answers: list[tuple[int, str]] = []
         self.forgotten: list[tuple[int, int]] = []
+        self.streamed: list[bool] = []
         self._clock = clock
         self._build_ns = build_ns
 
     def build(self, planned: PlannedCall, *, model: str, output_forced: bool) -> bytes:
         self._clock.advance(self._build_ns)
+        self.streamed.append(planned.streamed)
         self.built.append((planned.index, self._clock.monotonic_ns()))
         return f"{planned.index} {model} {output_forced}".encode()
 
@@ -162,10 +173,12 @@ async def test_a_join_waits_for_the_last_of_its_branches():
 
 async def test_every_request_has_an_id_of_its_own_and_every_session_has_one():
     played = Played(make_trace(sessions=2, calls=2), answer)
+    parts = replace(played.parts, ids_of=lambda planned: {"X-Session-ID": f"s-{planned.session}"})
+    played.driver = Driver(parts, played.run_clock)
     await played.run()
     headers = [request.headers for request in played.transport.sent]
     assert len({header["X-Request-Id"] for header in headers}) == 4
-    assert {header["X-Session-ID"] for header in headers} == {"run-1-0", "run-1-1"}
+    assert {header["X-Session-ID"] for header in headers} == {"s-0", "s-1"}
     assert sorted(header["X-Request-Id"] for header in headers) == sorted(
         result.request_id for result in played.results
     )
@@ -394,3 +407,204 @@ async def test_planned_times_count_from_the_start_of_the_sending():
     await played.run()
     assert [result.planned_ns for result in played.by_index()] == [5 * NS_PER_S, 7 * NS_PER_S]
     assert played.by_index()[0].due_ns == 5 * NS_PER_S
+
+
+def retrying(trace: Trace, script: Script, profile: str) -> Played:
+    played = Played(trace, script)
+    sessions = {session.id: PROFILES[profile] for session in trace.sessions}
+    played.driver = Driver(replace(played.parts, retries=sessions), played.run_clock)
+    return played
+
+
+def telling_of_ends(script: Script) -> Played:
+    """A session of two calls, after each of which the target is told of an end."""
+    played = Played(make_trace(sessions=1, calls=2), script)
+
+    def final_of(result):
+        return FinalRequest(headers={"X-Of": str(result.index)}, body=b"{}")
+
+    played.driver = Driver(replace(played.parts, final_of=final_of), played.run_clock)
+    return played
+
+
+async def test_a_request_that_tells_of_an_end_is_sent_at_once_counted_and_no_call():
+    played = telling_of_ends(lambda request, at: REFUSAL if at == 1 else answer(request, at))
+    end = await played.run()
+    ends = [request.headers.get("X-Of") for request in played.transport.sent]
+    sent = list(zip(ends, [at_ns // NS_PER_MS for at_ns in played.transport.sent_at_ns], strict=True))
+    assert sent == [(None, 0), ("0", 300), (None, 1300), ("1", 1600)]
+    told = played.transport.sent[1]
+    assert (told.url, told.headers["Authorization"]) == (played.parts.target.url, f"Bearer {KEY}")
+    assert [result.index for result in played.results] == [0, 1]
+    assert (end.sent_calls, end.final_requests, end.failed_final_requests) == (2, 2, 1)
+
+
+async def test_a_stop_aborts_a_request_that_tells_of_an_end_and_sends_no_more_of_them():
+    def script(request, number):
+        if number == 1:
+            return ScriptedReply(hangs=True)
+        if number == 2:
+            played.driver.stop()
+        return answer(request, number)
+
+    played = telling_of_ends(script)
+    end = await played.run()
+    assert (len(played.transport.sent), played.transport.cancelled) == (3, 2)
+    assert (end.final_requests, end.failed_final_requests) == (1, 1)
+
+
+async def test_a_refused_call_is_tried_again_after_the_wait_of_its_harness():
+    played = retrying(make_trace(sessions=1, calls=2), fail(0, REFUSAL), "codex")
+    await played.run()
+    first, second = played.by_index()
+    (attempt,) = first.attempts
+    assert (attempt.sent_ns, attempt.status, attempt.error) == (0, 503, "refused")
+    assert 200 * NS_PER_MS <= attempt.wait_ns <= 220 * NS_PER_MS
+    assert first.error is None
+    assert first.due_ns == 0
+    assert first.sent_ns == first.retry_due_ns == attempt.end_ns + attempt.wait_ns
+    assert second.due_ns == first.end_ns + NS_PER_S
+    assert second.attempts == ()
+    tally = played.driver.tally
+    assert (tally.complete_calls, tally.retried_calls, tally.earlier_tries) == (2, 1, {"refused": 1})
+    assert list(tally.client_lateness_ns) == [0, 0]
+
+
+async def test_a_session_is_lost_when_its_harness_gives_up():
+    played = retrying(make_trace(sessions=1, calls=2), lambda _request, _number: REFUSAL, "opencode")
+    await played.run()
+    first, second = played.by_index()
+    assert (len(first.attempts), first.error, second.unsent) == (5, "refused", "session_lost")
+    assert len(played.transport.sent) == 6
+
+
+async def test_a_stop_during_a_wait_ends_the_call_as_stopped():
+    played = retrying(make_trace(sessions=1, calls=1), lambda _request, _number: REFUSAL, "claude-code")
+
+    async def stop_soon() -> None:
+        await played.run_clock.sleep_until(NS_PER_S // 4)
+        played.driver.stop()
+
+    await asyncio.gather(played.run(), stop_soon())
+    (result,) = played.results
+    assert (result.error, result.sent_ns, len(result.attempts)) == ("client_abort", None, 1)
+
+
+async def test_claude_code_asks_for_an_answer_in_one_piece_after_an_error_event():
+    error = b'data: {"error": {"message": "busy", "type": "overloaded_error"}}\n\n'
+    broken = ScriptedReply(chunks=((0, error),))
+    played = retrying(make_trace(sessions=1, calls=1), fail(0, broken), "claude-code")
+    await played.run()
+    (result,) = played.results
+    assert [attempt.error for attempt in result.attempts] == ["error_event"]
+    assert played.bodies.streamed == [True, False]
+
+
+async def test_the_end_of_the_duration_cuts_what_is_in_flight_and_sends_nothing_more():
+    """Answers hang; trees start every second, and the run is cut at 2.5 s."""
+    load = LoadOptions(arrival=arrival_from_spec("fixed:1/s"), duration_ns=5 * NS_PER_S // 2)
+    played = Played(make_trace(sessions=1, calls=2), lambda _r, _n: ScriptedReply(hangs=True), options=load)
+    end = await played.run()
+    assert (end.cut_ns, end.interrupted) == (5 * NS_PER_S // 2, False)
+    assert [(r.error, r.unsent) for r in played.by_index()] == [
+        ("client_abort", None),
+        (None, "duration"),
+    ] * 3
+    assert {r.end_ns for r in played.results if r.unsent is None} == {5 * NS_PER_S // 2}
+    assert {r.error_text for r in played.results if r.unsent is None} == {"the run's duration was over"}
+
+
+async def test_a_run_that_ends_before_its_duration_is_not_cut():
+    load = LoadOptions(duration_ns=60 * NS_PER_S, trees=1)
+    played = Played(make_trace(sessions=1, calls=2), answer, options=load)
+    end = await played.run()
+    assert (end.cut_ns, end.unsent_calls, end.sent_calls) == (None, 0, 2)
+
+
+async def test_a_call_due_at_the_cut_is_not_sent():
+    load = LoadOptions(arrival=arrival_from_spec("fixed:1/s"), duration_ns=2 * NS_PER_S, schedule="absolute")
+    played = Played(make_trace(sessions=1, calls=2), answer, options=load)
+    await played.run()
+    assert played.transport.sent_at_ns == [0, NS_PER_S]
+
+
+async def test_trees_in_store_are_counted_and_not_written():
+    load = LoadOptions(concurrency=1, duration_ns=10 * NS_PER_S)
+    played = Played(make_trace(sessions=1, calls=2), lambda _r, _n: ScriptedReply(hangs=True), options=load)
+    end = await played.run()
+    assert len(played.results) == 2
+    assert end.unstarted_trees == end.unstarted_sessions == len(played.plan.trees) - 1 > 0
+    assert end.unstarted_calls == played.plan.call_count - 2
+    assert end.ran_out_ns is None
+
+
+async def test_calls_due_in_the_warm_up_are_marked_and_so_are_calls_given_up_in_it():
+    """Calls of two trees are due at 0 and 1 s, and 1 s after answers of 110 ms; the second tree's first one fails."""
+    load = LoadOptions(warm_up=WarmUp(text="1050ms", length_ns=1050 * NS_PER_MS))
+    refusing = ScriptedReply(status=429, headers={}, chunks=((0, b"no"),))
+    played = Played(
+        make_trace(sessions=2, calls=2), lambda r, n: refusing if n == 1 else answer(r, n), options=load
+    )
+    await played.run()
+    assert [(r.index, r.phase, r.unsent) for r in played.by_index()] == [
+        (0, "warm_up", None),
+        (1, "measured", None),
+        (2, "warm_up", None),
+        (3, "warm_up", "session_lost"),
+    ]
+
+
+async def test_primed_prompts_are_sent_first_and_marked():
+    load = LoadOptions(start_at=StartRange(low=0.5, high=0.5), prime=True)
+    played = Played(make_trace(sessions=1, calls=5), answer, options=load)
+    await played.run()
+    assert [(r.call, r.phase) for r in played.by_index()] == [
+        (1, "prime"), (2, "measured"), (3, "measured"), (4, "measured"),
+    ]  # fmt: skip
+    assert played.by_index()[1].due_ns >= played.by_index()[0].end_ns
+
+
+async def test_a_plan_of_many_trees_is_played_with_the_calls_of_few_in_memory():
+    """Five hundred trees of ten calls, some twenty at a time; what has just been played is kept for a while."""
+    seen = []
+
+    def script(request, number):
+        if number % 500 == 0:
+            seen.append(sum(isinstance(one, PlannedCall) for one in gc.get_objects()))
+        return answer(request, number)
+
+    options = LoadOptions(trees=500, arrival=arrival_from_spec("fixed:2/s"))
+    played = Played(make_trace(sessions=1, calls=10), script, options=options)
+    end = await played.run()
+    assert (end.sent_calls, played.plan.call_count, len(played.bodies.forgotten)) == (5_000, 5_000, 500)
+    assert 10 < max(seen) < 2_800
+
+
+async def test_a_stop_writes_every_call_of_the_trees_that_had_not_started():
+    def script(request, number):
+        if number == 3:
+            played.driver.stop()
+        return answer(request, number)
+
+    options = LoadOptions(trees=100, arrival=arrival_from_spec("fixed:1/s"))
+    played = Played(make_trace(sessions=1, calls=10), script, options=options)
+    end = await played.run()
+    assert end.sent_calls + end.unsent_calls == played.plan.call_count == len(played.results)
+    assert [result.index for result in played.by_index()] == list(range(1_000))
+    assert len(played.bodies.forgotten) == 100
+
+
+async def test_the_calls_of_a_tree_are_made_once(monkeypatch):
+    """Eight trees of four hundred calls at a time: more than is kept of what is not played."""
+    made = []
+
+    def counted(recording, tree, start, options):
+        made.append(tree.number)
+        return plan_calls(recording, tree, start, options)
+
+    options = LoadOptions(trees=8, arrival=arrival_from_spec("fixed:1/s"))
+    played = Played(make_trace(sessions=1, calls=400), answer, options=options)
+    monkeypatch.setattr(playings_module, "plan_calls", counted)
+    parts = replace(played.parts, final_of=lambda result: played.plan.call(result.index) and None)
+    await Driver(parts, played.run_clock).run()
+    assert (made, len(played.results)) == ([0, 1, 2, 3, 4, 5, 6, 7], 3_200)

@@ -36,16 +36,41 @@ def test_a_base_url_may_end_in_v1_slash_and_the_path_of_its_protocol(text, url):
 
 
 @pytest.mark.parametrize(
-    "text", ["127.0.0.1:8000", "localhost", "ftp://host", "http://", "http://host:x", ""]
+    "text",
+    [
+        "127.0.0.1:8000",
+        "localhost",
+        "ftp://host",
+        "http://",
+        "http://host:x",
+        "http://host:0",
+        "http://[::1",
+        "http://a b",
+        "http://host/\r\nX-A: 1",
+        "http://hôst",
+        "http://..",
+        f"http://{'a' * 64}.example",
+        "",
+    ],
 )
 def test_what_is_no_http_url_is_refused(text):
     with pytest.raises(UsageError, match="expected one like http"):
         base_url_from_text(text, "chat")
 
 
-def test_credentials_in_a_url_are_refused_without_repeating_them():
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://me:hunter2@host/v1",
+        "http://me:hunter2@host:99999999",
+        "me:hunter2@host",
+        "http://host?key=hunter2",
+        "http://host#hunter2",
+    ],
+)
+def test_credentials_in_a_url_are_refused_without_repeating_them(text):
     with pytest.raises(UsageError) as caught:
-        base_url_from_text("https://me:hunter2@host/v1", "chat")
+        base_url_from_text(text, "chat")
     assert "hunter2" not in str(caught.value)
 
 
@@ -57,7 +82,7 @@ def test_a_query_or_fragment_is_refused(text):
 
 def test_the_url_of_a_page_may_have_a_query_but_no_credentials():
     assert check_page_url("http://host/metrics?name=a") == "http://host/metrics?name=a"
-    for text in ("host/metrics", "http://me:hunter2@host/metrics"):
+    for text in ("host/metrics", "http://me:hunter2@host/metrics", "http://host/metrics?token=hunter2"):
         with pytest.raises(UsageError) as caught:
             check_page_url(text)
         assert "hunter2" not in str(caught.value)
@@ -68,6 +93,17 @@ def test_the_next_step_after_tls_failed_is_about_certificates():
     assert "Start the server" in unreachable("http://host", "Connection refused").hint
 
 
+@pytest.mark.parametrize("said", ["no connection within 5 s", f"{TLS_FAILED}: wrong version number"])
+def test_a_server_that_does_not_answer_tls_may_speak_plain_http(said):
+    assert "plain HTTP (http://" in unreachable("https://host", said).hint
+
+
+@pytest.mark.parametrize("kind", ["cut", "malformed"])
+def test_a_server_that_gives_no_status_may_speak_tls(kind):
+    error = unusable(URL, seen(None, error=kind, text="closed"), model="m", models=None)
+    assert "TLS (https://" in error.hint
+
+
 def test_each_protocol_carries_its_key_in_its_own_header():
     assert credential_headers("anthropic", "k") == {"anthropic-version": "2023-06-01", "x-api-key": "k"}
     assert credential_headers("chat", "k") == {"Authorization": "Bearer k"}
@@ -76,7 +112,8 @@ def test_each_protocol_carries_its_key_in_its_own_header():
 
 
 def test_an_endpoint_never_shows_its_key():
-    endpoint = Endpoint(url="http://host", protocol="chat", headers=credential_headers("chat", "hunter2"))
+    headers = credential_headers("chat", "hunter2")
+    endpoint = Endpoint(url="http://host", protocol="chat", headers=headers, key="hunter2")
     assert "hunter2" not in repr(endpoint)
 
 
@@ -118,7 +155,7 @@ def seen(status: int | None, body: bytes = b"", *, error=None, text=None, conten
             "--timeout",
         ),
         (seen(401, b'{"error":{"message":"no key"}}'), "answered with status 401: no key", "--api-key-env"),
-        (seen(403), "answered with status 403", "--api-key-env"),
+        (seen(403), "answered with status 403", "--api-key-file"),
         (seen(404, b'{"error":{"message":"no such model"}}'), "status 404: no such model", "offers: m1, m2."),
         (seen(400, b'{"error":{"message":"bad"}}'), "answered with status 400: bad", "--protocol"),
         (seen(404, b"<html><body>Not Found</body></html>"), "status 404: an HTML page", "offers"),
@@ -161,4 +198,5 @@ def test_a_long_list_of_models_is_cut():
 def test_a_servers_words_are_shown_in_one_line():
     assert shown_text("a\n  b") == "a b"
     assert shown_text(None) == ""
+    assert shown_text("a\x1b[31mb\x00c") == "a\ufffd[31mb\ufffdc"
     assert len(shown_text("x" * 999)) == 160

@@ -5,8 +5,8 @@ from rich.console import Console
 
 from aitrace.testing import make_call_result
 from aitrace.units import NS_PER_MS, NS_PER_S
-from replayer.driver import Snapshot
 from replayer.progress import ProgressView, panel, plain_line
+from replayer.run_parts import Snapshot
 from replayer.scheduler import Progress
 from replayer.tally import Tally
 

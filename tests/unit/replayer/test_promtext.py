@@ -72,6 +72,7 @@ sglang:num_retracted_requests_total{model_name="m"} 3.0
         "kv_usage_ratio": 0.28,
         "prefix_query_tokens": 8_128_902.0,
         "prefix_hit_tokens": 120.0,
+        "external_hit_tokens": 20.0,
         "prompt_tokens": 8_128_902.0,
         "output_tokens": 7.0,
         "preemptions": 3.0,
@@ -123,7 +124,86 @@ def test_values_that_are_no_numbers_are_left_out():
     assert common_values("vllm:kv_cache_usage_perc NaN\nvllm:num_requests_running 1\n") == {"running": 1.0}
 
 
-@pytest.mark.parametrize("text", ["", "<html><body>hello</body></html>", "go_goroutines 12\n"])
+def test_an_sglang_that_does_not_tell_its_tiers_apart_has_no_external_hits():
+    assert common_values('sglang:cached_tokens_total{model_name="m"} 100.0\n') == {"prefix_hit_tokens": 100.0}
+
+
+LLM_D = """\
+llm_d_epp_request_running{model_name="m",priority="0"} 3
+llm_d_epp_request_running{model_name="m",priority="1"} 2
+llm_d_epp_flow_control_queue_size{fairness_id="a",priority="0"} 4
+llm_d_epp_flow_control_queue_size{fairness_id="b",priority="0"} 1
+llm_d_epp_per_endpoint_queue_size{name="pool",model_server_endpoint="x"} 2
+llm_d_epp_average_kv_cache_utilization{name="pool"} 0.4
+llm_d_epp_request_input_tokens_sum{model_name="m"} 900
+llm_d_epp_request_cached_tokens_sum{model_name="m"} 300
+llm_d_epp_request_output_tokens_sum{model_name="m"} 80
+llm_d_epp_flow_control_requests_total{outcome="Dispatched",priority="0"} 50
+llm_d_epp_flow_control_requests_total{outcome="RejectedCapacity",priority="0"} 6
+llm_d_epp_flow_control_requests_total{outcome="EvictedTTL",priority="0"} 2
+llm_d_epp_flow_control_requests_total{outcome="EvictedContextCancelled",priority="0"} 9
+"""
+
+
+def test_llm_ds_queue_is_what_it_holds_and_what_waits_at_the_model_servers():
+    assert common_values(LLM_D) == {
+        "running": 5.0,
+        "waiting": 7.0,
+        "kv_usage_ratio": 0.4,
+        "prefix_query_tokens": 900.0,
+        "prefix_hit_tokens": 300.0,
+        "prompt_tokens": 900.0,
+        "output_tokens": 80.0,
+        "rejections": 8.0,
+    }
+
+
+def test_the_names_before_llm_d_are_read_too():
+    text = """\
+inference_objective_running_requests{model_name="m"} 3
+inference_extension_flow_control_queue_size{priority="0"} 4
+inference_pool_per_pod_queue_size{model_server_pod="x"} 2
+inference_pool_average_kv_cache_utilization{name="pool"} 0.4
+inference_objective_input_tokens_sum{model_name="m"} 900
+"""
+    assert common_values(text) == {
+        "running": 3.0,
+        "waiting": 6.0,
+        "kv_usage_ratio": 0.4,
+        "prefix_query_tokens": 900.0,
+        "prompt_tokens": 900.0,
+    }
+
+
+def test_a_counter_of_outcomes_of_which_none_is_a_refusal_says_0():
+    text = 'llm_d_epp_flow_control_requests_total{outcome="Dispatched"} 50\n'
+    assert common_values(text) == {"rejections": 0.0}
+
+
+@pytest.mark.parametrize("label", ["result", "decision"])
+def test_smgs_refusals_are_told_with_and_without_a_queue(label):
+    text = f'smg_http_rate_limit_total{{{label}="allowed"}} 5\nsmg_http_rate_limit_total{{{label}="rejected"}} 2\n'
+    assert common_values(text) == {"rejections": 2.0}
+    assert common_values('smg_admission_queue_rejected_total{reason="full"} 3\n') == {"rejections": 3.0}
+
+
+def test_a_dynamo_worker_without_an_engines_page_tells_its_own():
+    text = "dynamo_engine_request 4\ndynamo_request_queue 1\ndynamo_rejection_request_total 2\n"
+    assert common_values(text + "dynamo_component_gpu_cache_usage_percent 0.5\n") == {
+        "running": 4.0,
+        "waiting": 1.0,
+        "rejections": 2.0,
+        "kv_usage_ratio": 0.5,
+    }
+
+
+@pytest.mark.parametrize("text", ["<html><body>hello</body></html>", "\n <!DOCTYPE html>", "<?xml ?>"])
+def test_a_page_for_people_is_told_as_one(text):
+    with pytest.raises(PromTextError, match="an HTML or XML page, no metrics"):
+        common_values(text)
+
+
+@pytest.mark.parametrize("text", ["", "go_goroutines 12\n"])
 def test_a_page_without_known_metrics_is_an_error(text):
     with pytest.raises(PromTextError, match="no metric of an engine known here"):
         common_values(text)

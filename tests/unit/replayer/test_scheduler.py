@@ -2,9 +2,10 @@ import pytest
 
 from aitrace.schema import Dependency
 from aitrace.testing import TraceBuilder, make_trace
-from replayer.options import LoadOptions
-from replayer.pacing import arrival_from_spec
-from replayer.plan import build_plan
+from replayer.planning.mid_start import StartRange
+from replayer.planning.options import LoadOptions
+from replayer.planning.pacing import arrival_from_spec
+from replayer.planning.plan import build_plan
 from replayer.scheduler import Scheduler, Send
 
 S = 1_000_000_000
@@ -14,6 +15,10 @@ def scheduler_of(trace, **options):
     scheduler = Scheduler(build_plan(trace, LoadOptions(**options)))
     scheduler.start(0)
     return scheduler
+
+
+def open_calls(scheduler):
+    return [(index, due_ns) for _, index, due_ns in scheduler.open_calls()]
 
 
 def run_call(scheduler, at_ns, *, took_ns=S, ok=True):
@@ -105,7 +110,7 @@ def test_a_join_is_due_after_the_last_of_what_it_waits_for():
 
 def test_ending_a_call_that_is_not_in_flight_is_a_fault():
     scheduler = scheduler_of(make_trace(1, 2))
-    with pytest.raises(ValueError, match="call 1 is 'waiting'"):
+    with pytest.raises(ValueError, match="call 1 is not in flight"):
         scheduler.on_end(1, 0, ok=True)
 
 
@@ -121,7 +126,7 @@ def test_losses_are_told_once():
     scheduler = scheduler_of(make_trace(1, 2))
     run_call(scheduler, 0, ok=False)
     scheduler.unsent()
-    assert scheduler.unsent() == []
+    assert [*scheduler.unsent()] == []
 
 
 def test_a_failed_call_spawns_no_sub_agent():
@@ -146,7 +151,7 @@ def test_sub_agents_of_lost_calls_are_lost_at_any_depth():
 def test_a_sub_agent_that_was_spawned_by_dispatch_goes_on_when_that_call_fails():
     scheduler = scheduler_of(parent_and_child("dispatch", join=False))
     run_call(scheduler, 0, ok=False)
-    assert scheduler.unsent() == [(3, "session_lost")]
+    assert [*scheduler.unsent()] == [(3, "session_lost")]
     assert scheduler.next_due_ns() == 2 * S
 
 
@@ -182,14 +187,14 @@ def test_a_background_sub_agent_goes_on_when_its_parent_is_lost_later():
     assert (parent.index, child.index) == (3, 1)
     scheduler.on_end(parent.index, 7 * S, ok=False)
     scheduler.on_end(child.index, 8 * S, ok=True)
-    assert (scheduler.unsent(), scheduler.next_due_ns()) == ([], 9 * S)
+    assert ([*scheduler.unsent()], scheduler.next_due_ns()) == ([], 9 * S)
 
 
 def test_a_parent_goes_on_a_gap_after_its_sub_agent_was_lost():
     scheduler = scheduler_of(parent_and_child())
     run_call(scheduler, 0)
     run_call(scheduler, 2 * S, took_ns=20 * S, ok=False)
-    assert scheduler.unsent() == [(2, "session_lost")]
+    assert [*scheduler.unsent()] == [(2, "session_lost")]
     assert [Send(index=3, due_ns=23 * S)] == scheduler.take_due(30 * S)
 
 
@@ -203,7 +208,7 @@ def test_a_call_lost_while_it_waits_for_its_time_is_not_handed_out():
     scheduler = scheduler_of(builder.trace())
     run_call(scheduler, 0)
     run_call(scheduler, 2 * S, ok=False)
-    assert (scheduler.unsent(), scheduler.next_due_ns()) == ([(2, "session_lost")], None)
+    assert ([*scheduler.unsent()], scheduler.next_due_ns()) == ([(2, "session_lost")], None)
 
 
 def test_an_auxiliary_call_that_fails_loses_nothing():
@@ -213,7 +218,7 @@ def test_an_auxiliary_call_that_fails_loses_nothing():
     builder.call(main, after=[title])
     scheduler = scheduler_of(builder.trace())
     run_call(scheduler, 0, ok=False)
-    assert (scheduler.unsent(), scheduler.next_due_ns()) == ([], 2 * S)
+    assert ([*scheduler.unsent()], scheduler.next_due_ns()) == ([], 2 * S)
 
 
 def test_lanes_start_the_next_tree_when_all_calls_of_one_have_ended():
@@ -239,7 +244,7 @@ def test_stopping_gives_up_all_that_was_not_handed_out():
     scheduler = scheduler_of(make_trace(2, 2), concurrency=1)
     scheduler.take_due(0)
     scheduler.stop()
-    assert scheduler.unsent() == [(1, "interrupted"), (2, "interrupted"), (3, "interrupted")]
+    assert [*scheduler.unsent()] == [(1, "interrupted"), (2, "interrupted"), (3, "interrupted")]
     assert not scheduler.is_done
 
 
@@ -250,7 +255,7 @@ def test_what_was_in_flight_ends_after_a_stop_and_starts_nothing(ok):
     scheduler.stop()
     scheduler.unsent()
     scheduler.on_end(0, S, ok=ok)
-    assert (scheduler.unsent(), scheduler.next_due_ns(), scheduler.is_done) == ([], None, True)
+    assert ([*scheduler.unsent()], scheduler.next_due_ns(), scheduler.is_done) == ([], None, True)
 
 
 def test_progress_counts_sessions_trees_and_calls():
@@ -289,17 +294,27 @@ def test_a_stop_before_the_first_call_counts_trees_as_over():
     assert scheduler.is_done
 
 
-def test_open_calls_are_those_in_flight_and_those_that_wait_for_their_time():
+def test_open_calls_are_those_in_flight_and_those_that_wait_for_their_time_in_a_tree_that_has_started():
     scheduler = scheduler_of(make_trace(2, 3), arrival=arrival_from_spec("fixed:0.1/s"))
     scheduler.take_due(0)
-    # The second tree starts at 10 s; what follows a call in flight is not known yet.
-    assert sorted(scheduler.open_calls()) == [(0, 0), (3, 10 * S)]
+    # What follows a call in flight is not known yet.
+    assert open_calls(scheduler) == [(0, 0)]
+    scheduler.on_end(0, S, ok=True)
+    assert open_calls(scheduler) == [(1, 2 * S)]
+
+
+def test_a_tree_that_the_clock_starts_is_told_as_the_next_to_be_due():
+    scheduler = scheduler_of(make_trace(2, 3), arrival=arrival_from_spec("fixed:0.1/s"))
+    scheduler.take_due(0)
+    assert (scheduler.next_due_ns(), scheduler.started_trees) == (10 * S, 1)
+    assert [send.index for send in scheduler.take_due(10 * S)] == [3]
+    assert (scheduler.next_due_ns(), scheduler.started_trees) == (None, 2)
 
 
 def test_calls_that_are_lost_are_not_open():
     scheduler = scheduler_of(make_trace(2, 1), arrival=arrival_from_spec("fixed:0.1/s"))
     scheduler.stop()
-    assert list(scheduler.open_calls()) == []
+    assert open_calls(scheduler) == []
 
 
 def test_lanes_tell_how_many_trees_they_have_taken():
@@ -308,3 +323,81 @@ def test_lanes_tell_how_many_trees_they_have_taken():
     (first, _) = scheduler.take_due(0)
     scheduler.on_end(first.index, S, ok=True)
     assert scheduler.started_trees == 3
+
+
+def test_the_end_of_a_duration_is_a_reason_of_its_own():
+    scheduler = scheduler_of(make_trace(1, 3))
+    scheduler.take_due(0)
+    scheduler.stop("duration")
+    assert [*scheduler.unsent()] == [(1, "duration"), (2, "duration")]
+
+
+def test_of_trees_in_store_that_no_lane_took_nothing_is_told():
+    """One lane, trees of three calls: the first is started when the run is cut."""
+    scheduler = scheduler_of(make_trace(1, 3), concurrency=1, duration_ns=30 * S)
+    scheduler.take_due(0)
+    scheduler.stop("duration")
+    assert [*scheduler.unsent()] == [(1, "duration"), (2, "duration")]
+    assert [tree.instance for tree in scheduler.unstarted_trees][:2] == [2, 3]
+    scheduler.on_end(0, S, ok=False)
+    assert scheduler.is_done
+    assert scheduler.unstarted_trees[0].instance == 2
+    assert scheduler.next_due_ns() is None
+
+
+def test_trees_without_a_store_are_told_as_unsent():
+    scheduler = scheduler_of(make_trace(2, 1), concurrency=1, duration_ns=30 * S, trees=2)
+    scheduler.take_due(0)
+    scheduler.stop("duration")
+    assert [*scheduler.unsent()] == [(1, "duration")]
+    assert len(scheduler.unstarted_trees) == 0
+
+
+def test_lanes_that_find_no_tree_left_in_store_say_when():
+    scheduler = scheduler_of(make_trace(1, 1), concurrency=1, duration_ns=S // 40)
+    for number in range(len(scheduler.unstarted_trees) + 1):
+        assert scheduler.ran_out_ns is None
+        run_call(scheduler, number, took_ns=1)
+    assert scheduler.ran_out_ns == number + 1
+
+
+def test_lanes_that_play_a_number_of_trees_do_not_run_out():
+    scheduler = scheduler_of(make_trace(1, 1), concurrency=1, duration_ns=S, trees=1)
+    run_call(scheduler, 0)
+    assert scheduler.ran_out_ns is None
+
+
+def test_a_failed_prime_loses_nothing():
+    scheduler = scheduler_of(make_trace(1, 5), start_at=StartRange(low=0.5, high=0.5), prime=True)
+    run_call(scheduler, 0, ok=False)
+    assert [*scheduler.unsent()] == []
+    assert [Send(index=1, due_ns=S)] == scheduler.take_due(S)
+
+
+def test_a_failed_call_of_an_absolute_schedule_loses_nothing():
+    scheduler = scheduler_of(make_trace(1, 3), schedule="absolute")
+    run_call(scheduler, 0, ok=False)
+    assert [*scheduler.unsent()] == []
+    assert [Send(index=1, due_ns=2 * S)] == scheduler.take_due(2 * S)
+
+
+def test_calls_of_trees_that_had_not_started_are_told_one_by_one_after_a_stop():
+    scheduler = scheduler_of(make_trace(3, 2), trees=1_000, arrival=arrival_from_spec("fixed:1/s"))
+    (send,) = scheduler.take_due(0)
+    scheduler.on_end(send.index, 1, ok=False)
+    scheduler.stop()
+    seen = scheduler.progress()
+    assert (seen.calls_sent, seen.calls_unsent, seen.calls_remaining) == (1, 1_999, 0)
+    assert (seen.sessions_lost, seen.sessions_idle, seen.trees_done) == (1_000, 0, 1_000)
+    told = scheduler.unsent()
+    assert next(told) == (1, "session_lost")
+    assert [*told] == [(index, "interrupted") for index in range(2, 2_000)]
+    assert [*scheduler.unsent()] == []
+
+
+def test_a_second_stop_tells_nothing_again():
+    scheduler = scheduler_of(make_trace(2, 2))
+    scheduler.stop()
+    assert len([*scheduler.unsent()]) == 4
+    scheduler.stop("duration")
+    assert ([*scheduler.unsent()], scheduler.progress().calls_unsent) == ([], 4)

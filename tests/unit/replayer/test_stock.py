@@ -2,12 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from aitrace.schema import Dependency, Trace
+from aitrace.schema import CallTimes, Dependency, Trace
 from aitrace.testing import TraceBuilder, make_trace
 from aitrace.units import NS_PER_S
-from replayer.options import LoadOptions
-from replayer.plan import build_plan
+from replayer.planning.options import LoadOptions
+from replayer.planning.pacing import arrival_from_spec
+from replayer.planning.plan import build_plan
 from replayer.stock import BodyStock
+
+EVERY_MINUTE = arrival_from_spec("fixed:1/min")
 
 
 class Built(list):
@@ -145,6 +148,7 @@ def test_a_dropped_body_makes_room_for_another():
 def test_a_call_dropped_before_it_was_built_is_not_built():
     stock, built = stock_of(make_trace(sessions=2, calls=1))
     stock.start(0)
+    assert stock.build_next(0)  # makes the calls of the first tree
     stock.drop(0, 0)
     build_all(stock, NS_PER_S)
     assert built == [1]
@@ -169,10 +173,27 @@ def test_a_tree_that_starts_has_the_next_one_made_ready():
 
 
 def test_an_answer_of_unknown_duration_is_taken_to_be_instant():
-    plan = build_plan(make_trace(sessions=1, calls=2), LoadOptions())
-    calls = tuple(replace(call, planned_end_ns=None) for call in plan.calls)
-    stock = BodyStock(replace(plan, calls=calls), Built(), needs_answers=False, horizon_ns=0)
+    trace = make_trace(sessions=1, calls=2)
+    calls = [replace(call, times=CallTimes(request_ns=call.times.request_ns)) for call in trace.calls]
+    stock, _ = stock_of(replace(trace, calls=tuple(calls)), horizon_ns=0)
     stock.start(0)
     stock.take(0)
     stock.on_sent(0, 0)
     assert stock.next_build_ns() == NS_PER_S
+
+
+def test_calls_of_a_tree_are_made_two_seconds_before_it_starts():
+    stock, built = stock_of(make_trace(sessions=1, calls=1), LoadOptions(trees=9, arrival=EVERY_MINUTE))
+    stock.start(0)
+    build_all(stock, 0)
+    assert (built, stock.next_build_ns()) == ([0], 58 * NS_PER_S)
+    expected_ns, tree = stock.next_call(58 * NS_PER_S)
+    assert (expected_ns, tree.number) == (60 * NS_PER_S, 1)
+
+
+def test_what_becomes_of_a_tree_that_was_never_expected_is_no_matter():
+    stock, built = stock_of(make_trace(sessions=1, calls=2), LoadOptions(trees=9, arrival=EVERY_MINUTE))
+    stock.start(0)
+    stock.drop(17, 0)
+    build_all(stock, 0)
+    assert built == [0]

@@ -101,3 +101,25 @@ def test_stale_connections_are_added_up():
     for count in (2, 0, 1):
         tally.add(make_call_result(stale_connections=count))
     assert tally.stale_connections == 3
+
+
+def test_calls_that_are_not_measured_count_in_no_figure_of_the_target():
+    tally = Tally()
+    for phase in ("prime", "warm_up", "measured"):
+        tally.add(make_call_result(phase=phase, usage=Usage(input_tokens=9, cache_read_tokens=3)))
+    assert (len(tally.service_ttft_ns), len(tally.user_ttft_ns), tally.prompt_tokens) == (1, 1, 9)
+    assert tally.unmeasured_calls == {"prime": 1, "warm_up": 1}
+    assert (tally.complete_calls, len(tally.client_lateness_ns)) == (3, 3)
+
+
+def test_a_failed_prime_loses_no_session():
+    tally = Tally()
+    tally.add(make_call_result(phase="prime", error="refused"))
+    assert (tally.failed_calls, tally.lost_sessions) == ({"refused": 1}, set())
+
+
+@pytest.mark.parametrize("reason", ["duration", "interrupted", "worker_lost"])
+def test_sessions_cut_by_the_end_of_a_duration_or_of_their_process_are_not_lost(reason):
+    tally = Tally()
+    tally.add(make_call_result(session=3, unsent=reason))
+    assert (tally.stopped_sessions, tally.lost_sessions) == ({(1, 3)}, set())

@@ -6,8 +6,8 @@ from aitrace.observe import ResponseObserver
 from aitrace.protocols import PROTOCOLS
 from aitrace.testing import ManualClock
 from aitrace.units import NS_PER_MS, NS_PER_S
+from replayer.http.transport import Failure, OutgoingRequest, Stamps
 from replayer.testing import ScriptedReply, ScriptedTransport, chat_reply
-from replayer.transport import Failure, OutgoingRequest, Stamps
 
 REQUEST = OutgoingRequest(url="http://target/v1/chat/completions", body=b"{}")
 

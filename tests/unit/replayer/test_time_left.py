@@ -2,11 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from aitrace.schema import Dependency
+from aitrace.schema import CallTimes, Dependency, Trace
 from aitrace.testing import TraceBuilder, make_trace
 from aitrace.units import NS_PER_S
-from replayer.options import LoadOptions
-from replayer.plan import Plan, build_plan
+from replayer.planning.options import LoadOptions
+from replayer.planning.pacing import arrival_from_spec
+from replayer.planning.plan import Plan, build_plan
+from replayer.planning.planned import TreeCalls
 from replayer.scheduler import Scheduler
 from replayer.time_left import Forecast
 
@@ -18,11 +20,19 @@ def plan_of(sessions: int, calls: int, **options) -> Plan:
     return build_plan(make_trace(sessions=sessions, calls=calls), LoadOptions(**options))
 
 
+def tree_of(plan: Plan, index: int) -> TreeCalls:
+    return plan.calls_of(plan.trees.tree(plan.trees.number_of(index)))
+
+
 def left_s(
     plan: Plan, now_s: float, *open_calls: tuple[int, int], started: int = 0, call_s: float = 0
 ) -> float:
     forecast = Forecast(plan)
-    return forecast.left_ns(round(now_s * S), open_calls, started_trees=started, call_ns=call_s * S) / S
+    opened = [(tree_of(plan, index), index, due_ns) for index, due_ns in open_calls]
+    return (
+        forecast.left_ns(round(now_s * S), opened, started_trees=started, call_ns=call_s * S, started_ns=0)
+        / S
+    )
 
 
 def test_a_chain_takes_its_gaps_and_its_calls():
@@ -55,7 +65,7 @@ def test_scaled_gaps_are_those_that_are_waited_for():
     assert pytest.approx(left_s(plan_of(1, 3, time_scale=0.1), 0, (0, 0), call_s=5)) == 15.2
 
 
-def fork_and_join(trigger: str) -> Plan:
+def fork_and_join_trace(trigger: str) -> Trace:
     """Call 0 spawns a sub-agent (calls 1 and 2, gaps of 1 s); call 3 joins it, call 0's end is 20 s before."""
     builder = TraceBuilder()
     main = builder.session()
@@ -69,13 +79,22 @@ def fork_and_join(trigger: str) -> Plan:
         Dependency(call=third, relation="join", gap_ns=S),
     ]
     builder.call(main, [builder.segment(30)], after=join)
-    return build_plan(builder.trace(), LoadOptions())
+    return builder.trace()
 
 
 @pytest.mark.parametrize(("trigger", "calls"), [("completion", 4), ("dispatch", 3)])
 def test_the_longest_way_through_a_fork_counts(trigger, calls):
     # Over the sub-agent: three gaps of 1 s; a sub-agent spawned at the dispatch runs beside that call.
-    assert 3 + calls * 5 == left_s(fork_and_join(trigger), 0, (0, 0), call_s=5)
+    assert 3 + calls * 5 == left_s(
+        build_plan(fork_and_join_trace(trigger), LoadOptions()), 0, (0, 0), call_s=5
+    )
+
+
+def test_trees_that_the_clock_has_yet_to_start_are_waited_for():
+    plan = plan_of(3, 1, arrival=arrival_from_spec("fixed:0.1/s"))
+    # The third starts at 20 s.
+    assert left_s(plan, 3, (0, 0), started=1, call_s=5) == 22
+    assert left_s(plan, 21, (2, 20 * S), started=3, call_s=5) == 4
 
 
 def test_lanes_share_the_trees_that_have_not_started():
@@ -102,17 +121,10 @@ def test_a_long_tree_at_the_end_of_lanes_is_waited_for():
 
 
 def test_without_recorded_durations_the_longer_chain_is_that_of_more_calls():
-    plan = fork_and_join("completion")
-    calls = tuple(
-        replace(
-            call,
-            planned_ns=None,
-            planned_end_ns=None,
-            after=tuple(replace(dependency, gap_ns=0) for dependency in call.after),
-        )
-        for call in plan.calls
-    )
-    assert left_s(replace(plan, calls=calls), 0, (0, 0), call_s=5) == 20
+    trace = fork_and_join_trace("completion")
+    calls = [replace(call, times=CallTimes(request_ns=call.times.request_ns)) for call in trace.calls]
+    plan = build_plan(replace(trace, calls=tuple(calls)), LoadOptions(time_scale=0))
+    assert left_s(plan, 0, (0, 0), call_s=5) == 20
 
 
 @pytest.mark.parametrize("lanes", [None, 1, 3])
@@ -129,7 +141,7 @@ def test_if_every_call_takes_the_mean_the_end_is_foretold_at_any_time(lanes):
             scheduler.on_sent(send.index, now_ns)
             ends[send.index] = now_ns + 3 * S
         left_ns = forecast.left_ns(
-            now_ns, scheduler.open_calls(), started_trees=scheduler.started_trees, call_ns=3 * S
+            now_ns, scheduler.open_calls(), started_trees=scheduler.started_trees, call_ns=3 * S, started_ns=0
         )
         foretold.append(now_ns + left_ns)
         moments = [*ends.values(), *[at for at in [scheduler.next_due_ns()] if at is not None]]

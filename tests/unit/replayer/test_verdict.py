@@ -3,12 +3,12 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from aitrace.results import CallResult
+from aitrace.results import Attempt, CallResult
 from aitrace.schema import Usage
 from aitrace.testing import make_call_result, make_run_end, make_trace
 from aitrace.units import NS_PER_MS, NS_PER_S
-from replayer.options import LoadOptions
-from replayer.plan import build_plan
+from replayer.planning.options import LoadOptions
+from replayer.planning.plan import build_plan
 from replayer.tally import Tally
 from replayer.verdict import (
     Summary,
@@ -27,8 +27,8 @@ def summary_of(
     for result in results:
         tally.add(result)
     plan = build_plan(make_trace(sessions=2, calls=1), LoadOptions())
-    planned = plan.calls[:1] * (len(results) if calls is None else calls)
-    return summarise(tally, make_run_end(**end), replace(plan, calls=planned), lateness_bound_ms=bound_ms)
+    plan = replace(plan, call_count=len(results) if calls is None else calls)
+    return summarise(tally, make_run_end(**end), plan, lateness_bound_ms=bound_ms)
 
 
 def late(by_ns: int, index: int = 0) -> CallResult:
@@ -141,7 +141,7 @@ def test_the_summary_tells_counts_times_verdict_and_the_next_step():
         )
     )
     assert "1 of 3 complete, 1 failed (1 cut), 1 not sent (1 session_lost) in 2 s" in text
-    assert "1 of 2 played to their end" in text
+    assert "1 of 2 played to their end, 1 lost\n" in text
     assert "25.0 % of prompt tokens" in text
     assert text.endswith(
         "verdict   in doubt: calls failed: 1 cut; calls not sent: 1 session_lost\n"
@@ -153,6 +153,14 @@ def test_the_next_command_can_be_pasted():
     assert summary_lines(summary_of(make_call_result()), "my run")[-1].endswith("aitrace report 'my run'")
 
 
+@pytest.mark.parametrize(("away", "in_doubt"), [(5, False), (6, True)])
+def test_a_run_is_in_doubt_if_more_than_one_try_in_twenty_got_no_connection(away, in_doubt):
+    gone = Attempt(end_ns=0, error="connect", wait_ns=1)
+    calls = [make_call_result(index, attempts=(gone,) if index < away else ()) for index in range(100 - away)]
+    reasons = (f"no connection: {away} of 100 tries",) if in_doubt else ()
+    assert summary_of(*calls).reasons == reasons
+
+
 def test_a_target_that_reports_no_cache_is_said_to():
     text = "\n".join(summary_lines(summary_of(make_call_result()), "run"))
     assert "cached    not reported by the endpoint" in text
@@ -160,7 +168,8 @@ def test_a_target_that_reports_no_cache_is_said_to():
 
 
 def test_the_json_holds_the_same_facts():
-    failed = make_call_result(index=1, session=1, error="cut")
+    tries = tuple(Attempt(end_ns=9, error="refused", wait_ns=NS_PER_S) for _ in range(2))
+    failed = make_call_result(index=1, session=1, error="cut", attempts=tries)
     facts = orjson.loads(orjson.dumps(summary_json(summary_of(make_call_result(), failed), "run")))
     assert facts["calls"] == {
         "planned": 2,
@@ -168,7 +177,11 @@ def test_the_json_holds_the_same_facts():
         "failed": {"cut": 1},
         "stopped": 0,
         "unsent": {},
+        "unmeasured": {},
         "missing": 0,
+        "retried": 1,
+        "earlier_tries": {"refused": 2},
+        "backoff_s": 2.0,
     }
     assert facts["sessions"] == {"planned": 2, "lost": 1, "stopped": 0}
     assert facts["ttft"]["service"]["p50_ms"] == 250.0
@@ -184,3 +197,47 @@ def test_the_loops_lag_is_in_ms_or_not_known():
 def test_bodies_that_were_built_late_are_told_beside_the_lateness():
     lines = summary_lines(summary_of(make_call_result(), late_bodies=3), "run")
     assert any(line.startswith("lateness") and "3 bodies built late" in line for line in lines)
+
+
+CUT = {"cut_ns": 60 * NS_PER_S}
+
+
+def cut_short() -> tuple[CallResult, ...]:
+    return (
+        make_call_result(),
+        make_call_result(index=1, session=1, error="client_abort"),
+        make_call_result(index=2, session=1, unsent="duration"),
+    )
+
+
+def test_what_the_end_of_a_duration_cut_is_no_doubt():
+    summary = summary_of(*cut_short(), **CUT)
+    assert (summary.reasons, summary.exit_code) == ((), 0)
+    text = "\n".join(summary_lines(summary, "run"))
+    assert "1 cut, 1 not sent (1 duration)" in text
+    assert "1 cut by the end of the duration" in text
+
+
+def test_calls_that_were_lost_beside_it_are_one():
+    lost = make_call_result(index=3, session=2, unsent="session_lost")
+    assert summary_of(*cut_short(), lost, **CUT).reasons == ("calls not sent: 1 session_lost",)
+
+
+def test_lanes_that_ran_out_of_trees_are_a_doubt():
+    summary = summary_of(make_call_result(), ran_out_ns=NS_PER_S)
+    assert summary.reasons == ("lanes ran out of planned trees after 1 s",)
+
+
+def test_trees_in_store_that_did_not_start_are_in_no_number():
+    summary = summary_of(
+        make_call_result(), calls=4, unstarted_calls=3, unstarted_sessions=1, unstarted_trees=1, **CUT
+    )
+    assert (summary.planned_calls, summary.planned_sessions, summary.missing_calls) == (1, 1, 0)
+    assert "trees in store that were not needed: 1" in "\n".join(summary_lines(summary, "run"))
+    told = summary_json(summary, "run")
+    assert (told["cut_s"], told["ran_out_s"], told["unstarted_trees"]) == (60.0, None, 1)
+
+
+def test_calls_that_are_not_measured_are_told():
+    summary = summary_of(make_call_result(phase="warm_up"), make_call_result(index=1))
+    assert "1 not measured (1 warm_up)" in "\n".join(summary_lines(summary, "run"))
