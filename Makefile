@@ -5,8 +5,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
+# Test processes: twice the cores, since most of the time of the tests in tests/e2e is waiting.
+JOBS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 
-.PHONY: demo test lint types unit alone test-clients coverage bench format clean
+.PHONY: demo test lint types unit alone test-clients test-engines test-engine-llama test-engine-smg test-engine-dynamo \
+	coverage bench format clean
 
 # Exit code 1 says that the run is in doubt, as on a busy machine: the report has been written and says why.
 demo: $(VENV)/installed
@@ -21,8 +24,9 @@ lint: $(VENV)/installed
 types: $(VENV)/installed
 	$(BIN)/mypy
 
+# By file, in the order of their names: tests/e2e, which has the longest, comes first, and what a file shares is made once.
 unit: $(VENV)/installed
-	$(BIN)/pytest -n auto --dist loadgroup -m "not alone"
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not alone"
 
 # Tests that compare clocks of two processes: nothing else may run beside them.
 alone: $(VENV)/installed
@@ -34,15 +38,25 @@ alone: $(VENV)/installed
 test-clients: $(VENV)/installed
 	tests/clients/run $(BIN)/pytest
 
+# Real engines, installed below .engines/ and checked against what a replay says of them: llama-server from Debian (90 MB,
+# half a minute), SMG in front of two of them (150 MB more), Dynamo's frontend with its mocker (700 MB). Where one cannot
+# be had it says so and does nothing, which is an error only if REQUIRE_ENGINES is set. vLLM by hand: docs/engines-real.md.
+test-engines: test-engine-llama test-engine-smg test-engine-dynamo
+
+test-engine-llama test-engine-smg test-engine-dynamo: test-engine-%: $(VENV)/installed
+	tests/engines/run $* $(BIN)/pytest
+
 # Branch coverage of the unit tests. Not part of `test`: it doubles their time, and what is missing is for a reader to judge.
 coverage: $(VENV)/installed
 	$(BIN)/pytest -n auto -q --cov --cov-branch --cov-report=term:skip-covered tests/unit tests/property
 
-# Not part of `test`: numbers of a busy machine fail nobody. About ten minutes; docs/performance.md has the results.
+# Not part of `test`: numbers of a busy machine fail nobody. About twelve minutes; docs/performance.md has the results, and
+# how to give bench/peers.py other load generators.
 bench: $(VENV)/installed
 	$(BIN)/python bench/commands.py
 	$(BIN)/python bench/replay.py
 	$(BIN)/python bench/record.py
+	$(BIN)/python bench/peers.py --rounds 1
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
