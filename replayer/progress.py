@@ -63,7 +63,7 @@ def panel(snapshot: Snapshot, title: str) -> Table:
         "waiting": progress.sessions_waiting,
         "to come": progress.sessions_idle,
         "done": progress.sessions_done,
-        "lost": progress.sessions_lost,
+        _lost(snapshot): progress.sessions_lost,
     }
     trees = {"active": progress.trees_active, "done": progress.trees_done}
     calls = {
@@ -89,16 +89,22 @@ def panel(snapshot: Snapshot, title: str) -> Table:
 def plain_line(snapshot: Snapshot) -> str:
     """The state of the run in one line."""
     progress, tally = snapshot.progress, snapshot.tally
+    sessions = f"{progress.sessions_done} of {snapshot.planned_sessions} sessions done"
     parts = [
         _time(snapshot),
         f"{progress.calls_sent} of {snapshot.planned_calls} calls sent, {progress.calls_in_flight} in flight",
-        f"{progress.sessions_done} of {snapshot.planned_sessions} sessions done, {progress.sessions_lost} lost",
+        f"{sessions}, {progress.sessions_lost} {_lost(snapshot)}",
         f"TTFT {_percentiles(tally.service_ttft_ns, 0.5, 0.95)}",
         f"lateness {_percentiles(tally.lateness_ns, 0.5, 0.99)}",
     ]
     if tally.failed_calls:
         parts.append(f"failed: {_failures(tally.failed_calls)}")
     return "; ".join(parts)
+
+
+def _lost(snapshot: Snapshot) -> str:
+    # A stop leaves sessions without their last calls, whatever became of the ones before.
+    return "lost or cut" if snapshot.is_stopping else "lost"
 
 
 def _time(snapshot: Snapshot) -> str:

@@ -106,6 +106,12 @@ def test_a_stop_is_seen():
     assert "stopping" in shown(replace(middle(), is_stopping=True))
 
 
+def test_sessions_that_a_stop_has_cut_are_not_called_lost():
+    stopped = replace(middle(), is_stopping=True)
+    assert "6 lost or cut" in shown(stopped)["sessions"]
+    assert "6 lost or cut; " in plain_line(stopped)
+
+
 def test_the_plain_line_tells_the_same():
     assert plain_line(middle()) == (
         "1 min 05 s elapsed, about 25 s left; 9 of 20 calls sent, 4 in flight; 5 of 4 sessions done, 6 lost; "
