@@ -244,7 +244,8 @@ def test_an_endpoint_that_comes_back_gets_the_calls_again_and_the_report_says_th
     engine.start()
     output, errors = process.communicate(timeout=PATIENCE_S)
     summary = orjson.loads(output)
-    assert process.returncode == 0, errors
+    assert process.returncode == 1, errors
+    assert b"in doubt: no connection: " in errors
     numbers, doubts = numbers_and_doubts(tmp_path)
     check_what_was_measured(tmp_path, engine, numbers)
     assert (numbers["complete_calls"], numbers["lost_sessions"]) == (24, 0)
@@ -257,4 +258,5 @@ def test_an_endpoint_that_comes_back_gets_the_calls_again_and_the_report_says_th
     assert numbers["backoff_s"] == pytest.approx(summary["calls"]["backoff_s"], abs=1e-3)
     assert numbers["retried_calls"] == summary["calls"]["retried"] > 0
     assert doubts["engine_restarted"].startswith("the engine was restarted during the run")
+    assert "tries got no connection" in doubts["unreachable"]
     assert (numbers["engine_query_tokens"], numbers["engine_hit_tokens"]) == (None, None)

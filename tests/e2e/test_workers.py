@@ -189,4 +189,5 @@ def test_an_endpoint_killed_in_mid_run_leaves_what_was_measured(tmp_path, worker
     assert fates <= {"complete", "cut", "connect"}
     assert {"complete", "connect"} <= fates
     assert run.end.sent_calls == 40
-    assert "in doubt: calls failed" in errors
+    assert "in doubt: no connection: " in errors
+    assert "; calls failed: " in errors
