@@ -15,6 +15,7 @@ import click
 import orjson
 
 from aitrace.assembly import Assembler
+from aitrace.commands.output import check_output
 from aitrace.errors import EXIT_IN_DOUBT, InputError, UsageError
 from aitrace.formats.format import FORMAT_NAMES, HISTORIES, FormatName, Summary, sniffed_format
 from aitrace.formats.history import BLOCK_BYTES, HistoryImporter, HistoryReading, HistorySurvey
@@ -113,7 +114,7 @@ def convert(  # noqa: PLR0917 - one parameter per option is click's way
     if to_stdout and as_json:
         raise UsageError("--json and -o - both write to stdout", hint="name a file for the trace")
     if not to_stdout:
-        _check_output(output, inputs, force=force)
+        check_output(output, inputs, force=force)
     convert_to = _converter(inputs, source_format, block_size, attribution)
     try:
         summary = _through_file(convert_to) if to_stdout else convert_to(output)
@@ -165,22 +166,6 @@ def _through_file(convert_to: Callable[[Path], Summary]) -> Summary:
             shutil.copyfileobj(stream, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     return summary
-
-
-def _check_output(output: Path, inputs: Sequence[str], *, force: bool) -> None:
-    """Refuse what cannot be written, and to replace what is not ours to replace."""
-    if not output.parent.is_dir():
-        raise UsageError(
-            f"{output}: cannot be written: there is no directory {str(output.parent)!r}", hint="make it first"
-        )
-    if not output.exists():
-        return
-    if not output.is_file():
-        raise UsageError(f"{output}: is no regular file", hint="give the name of a file, or - for stdout")
-    if any(Path(path).exists() and output.samefile(path) for path in inputs):
-        raise UsageError(f"{output}: is also an input", hint="give the trace another name")
-    if not force:
-        raise UsageError(f"{output}: exists", hint="give another name, or --force to replace it")
 
 
 def _common_format(sources: Sequence[SourceFile]) -> FormatName:

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import click
 
+from aitrace.commands.output import check_output
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, InputError, UsageError
 from aitrace.results import CallResult
 from aitrace.runstore import RunReader
@@ -55,7 +56,7 @@ def export(
     if to_stdout and form == "parquet":
         raise UsageError("parquet is no text for stdout", hint="name a file with -o")
     if not to_stdout:
-        _check_output(output, force=force)
+        check_output(output, force=force)
     from reports.export.writing import write_file, write_stdout  # noqa: PLC0415 - polars only when needed
 
     reader = RunReader(run)
@@ -131,17 +132,3 @@ def _doubts(source: RunSource, calls: int, lines_lost: int) -> Iterator[str]:
         yield f"{missing:,} of {source.planned_calls:,} planned calls left no result"
     if lines_lost:
         yield f"a line at the end of {lines_lost} of the run's files was cut and is left out"
-
-
-def _check_output(output: Path, *, force: bool) -> None:
-    """Refuse what cannot be written, and to replace what was not asked for."""
-    if not output.parent.is_dir():
-        raise UsageError(
-            f"{output}: cannot be written: there is no directory {str(output.parent)!r}", hint="make it first"
-        )
-    if not output.exists():
-        return
-    if not output.is_file():
-        raise UsageError(f"{output}: is no regular file", hint="give the name of a file, or - for stdout")
-    if not force:
-        raise UsageError(f"{output}: exists", hint="give another name, or --force to replace it")
