@@ -51,9 +51,10 @@ def calibrate(
       aitrace calibrate examples/claude-code.aitrace --arrival poisson:0.2/s --trees 100
     """
     plan = build_plan(trace_to_play(trace).trace, load)
+    peak = peak_of(plan)
     try:
         check = check_client(
-            peak_of(plan), protocol=protocol, workers=workers or workers_for(plan, usable_cores())
+            peak, protocol=protocol, workers=workers or workers_for(plan, peak, usable_cores())
         )
     except TrialError as error:
         raise UsageError(f"the client could not be tried: {error}") from error

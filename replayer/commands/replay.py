@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -49,7 +50,7 @@ from replayer.job import (
     usable_cores,
 )
 from replayer.planning.options import LoadOptions, json_from_options
-from replayer.planning.peak import CALLS_PER_S, EVENTS_PER_S, peak_of, workers_for
+from replayer.planning.peak import CALLS_PER_S, EVENTS_PER_S, Peak, peak_of, workers_for
 from replayer.planning.plan import Plan, build_plan
 from replayer.planning.shards import most_parts
 from replayer.progress import ProgressView
@@ -256,9 +257,11 @@ def replay(trace: Path, output: Path, load: LoadOptions, as_json: bool, **option
     plan = build_plan(stored.trace, load)
     for note in plan.notes:
         click.echo(f"Note: {note}", err=True)
+    peak = cache(lambda: peak_of(plan))  # a pass over the plan, so once, and only if it is asked for
+    workers = min(most_parts(plan), order.workers or workers_for(plan, peak(), usable_cores()))
     if order.checks_itself:
-        order = replace(order, client_check=_client_check(order, plan))
-    summary = _play(order, stored, plan)
+        order = replace(order, client_check=_client_check(order, peak(), workers))
+    summary = _play(order, stored, plan, workers)
     for line in summary_lines(summary, str(output)):
         click.echo(line, err=True)
     if as_json:
@@ -305,11 +308,11 @@ def _order_from_options(trace: Path, output: Path, load: LoadOptions, options: d
     )
 
 
-def _play(order: _Order, stored: StoredTrace, plan: Plan) -> Summary:
+def _play(order: _Order, stored: StoredTrace, plan: Plan, workers: int) -> Summary:
     raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_play_on_loop(order, stored, plan))
+            return runner.run(_play_on_loop(order, stored, plan, workers))
     except OSError as error:
         raise _not_writable(order, error) from error
     except ExceptionGroup as group:
@@ -337,7 +340,7 @@ def _not_writable(order: _Order, error: Exception) -> UsageError:
     )
 
 
-async def _play_on_loop(order: _Order, stored: StoredTrace, plan: Plan) -> Summary:
+async def _play_on_loop(order: _Order, stored: StoredTrace, plan: Plan, workers: int) -> Summary:
     trace = stored.trace
     calibrated = await _calibrate(order, trace)
     for note in calibrated.notes:
@@ -355,7 +358,6 @@ async def _play_on_loop(order: _Order, stored: StoredTrace, plan: Plan) -> Summa
                 parts = parts_of(job, plan, trace, transport, writer.write_call)
                 view = _view(order)
                 parts = replace(parts, scraper=scraper, watch=view.update)
-                workers = _workers(order, plan)
                 player = (
                     Driver(parts, clock)
                     if workers == 1
@@ -371,18 +373,12 @@ async def _play_on_loop(order: _Order, stored: StoredTrace, plan: Plan) -> Summa
     return summarise(player.tally, end, plan, lateness_bound_ms=order.max_lateness_ms)
 
 
-def _workers(order: _Order, plan: Plan) -> int:
-    return min(most_parts(plan), order.workers or workers_for(plan, usable_cores()))
-
-
-def _client_check(order: _Order, plan: Plan) -> ClientCheck | None:
+def _client_check(order: _Order, peak: Peak, workers: int) -> ClientCheck | None:
     """A trial of the client at the plan's peak; None, with a note, if it came to nothing."""
     _say("Trying the client at the plan's busiest second against the built-in engine")
     options = ("--transport", order.transport, "--arrivals", order.arrivals)
     try:
-        check = check_client(
-            peak_of(plan), protocol=order.endpoint.protocol, workers=_workers(order, plan), options=options
-        )
+        check = check_client(peak, protocol=order.endpoint.protocol, workers=workers, options=options)
     except TrialError as error:
         _say(f"Note: the client could not be tried: {error}")
         return None

@@ -77,9 +77,8 @@ def peak_of(plan: Plan) -> Peak:
     )
 
 
-def workers_for(plan: Plan, cores: int) -> int:
+def workers_for(plan: Plan, peak: Peak, cores: int) -> int:
     """How many processes play a plan unless the user says otherwise: what its peak needs, at most one for each core."""
-    peak = peak_of(plan)
     needed = peak.calls_per_s / CALLS_PER_S + peak.events_per_s / EVENTS_PER_S
     return max(1, min(cores, most_parts(plan), ceil(needed)))
 

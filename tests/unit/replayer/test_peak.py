@@ -46,9 +46,10 @@ def test_lanes_of_unknown_times_are_taken_to_stream_all_at_once():
 
 
 def test_a_small_plan_is_played_by_one_process():
-    assert workers_for(plan_of(20), cores=8) == 1
+    plan = plan_of(20)
+    assert workers_for(plan, peak_of(plan), cores=8) == 1
 
 
 def test_a_plan_gets_the_processes_its_peak_needs_but_no_more_than_there_are_cores():
     busy = plan_of(60, output_tokens=900)  # 54,000 tokens in one second
-    assert [workers_for(busy, cores) for cores in (1, 2, 8)] == [1, 2, 3]
+    assert [workers_for(busy, peak_of(busy), cores) for cores in (1, 2, 8)] == [1, 2, 3]
