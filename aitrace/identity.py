@@ -55,6 +55,7 @@ class BlockIdentity:
         if share_system:
             shared = _joined(_system_keys(trace, self._segments), shared)
         self._common = _without_overlap(shared)
+        self._has_common = self.have_common()
 
     def runs(self, segment_id: int, instance: int) -> tuple[Run, ...]:
         """Keys of the segment's blocks, in order, as runs.
@@ -64,7 +65,7 @@ class BlockIdentity:
         """
         own = instance << _INSTANCE_SHIFT
         blocks = _runs_of(self._segments, segment_id)
-        if not len(self._common.start):
+        if not self._has_common[segment_id]:
             return tuple((own + first, count) for first, count in blocks)
         runs: list[Run] = []
         for first, count in blocks:
@@ -98,6 +99,11 @@ class BlockIdentity:
             first = min(end, span_end)
         if first < end:
             yield own + first, end - first
+
+
+def is_own_key(key: int, instance: int) -> bool:
+    """Whether a key that `BlockIdentity.runs` gave for this instance is of a block that only one tree contains."""
+    return key >> _INSTANCE_SHIFT == instance
 
 
 def _runs_of(segments: SegmentColumns, segment_id: int) -> list[Run]:

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from aitrace.schema import CallClass, ErrorKind, GapCause, ProtocolName, Usage
-from aitrace.signals import Signals
+from aitrace.signals import Signals, worker_of
 
 RUN_VERSION = 1
 LATENESS_BOUND_MS = 50.0
 """Bound on the client's lateness and on the lag of its event loop, where the run's options name none."""
-UNREACHABLE_BOUND_RATIO = 0.05
-"""Share of tries that may get no connection before a run is in doubt for it."""
 NO_COLUMNS = ("usage", "attempts", "signals")
 """Fields of a call that are no column under their own name."""
 
@@ -121,6 +119,18 @@ class RunHeader:
     """Calls to be sent."""
     client_check: ClientCheck | None = None
     """What a trial before the run said about the client; None if there was none."""
+
+    @property
+    def lateness_bound_ms(self) -> float:
+        """Bound on lateness: the run's own option, else `LATENESS_BOUND_MS`."""
+        bound = self.options.get("max_lateness_ms")
+        return float(bound) if isinstance(bound, int | float) else LATENESS_BOUND_MS
+
+    @property
+    def metrics_every_s(self) -> float | None:
+        """Beat on which engines are read, s; None if the options do not tell."""
+        beat = self.options.get("metrics_every_s")
+        return float(beat) if isinstance(beat, int | float) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +308,10 @@ class CallResult:
     """What servers and routers told of how it was served, see `aitrace.signals`; empty if nothing."""
 
 
+ENGINE_COUNTERS = ("prefix_query_tokens", "prefix_hit_tokens", "preemptions", "rejections")
+"""What an engine counts up from its start, by the common names of a `Scrape`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
     """One reading of an engine's metrics, in names common to all engines."""
@@ -307,7 +321,7 @@ class Scrape:
     url: str
     """Where it was read."""
     values: dict[str, float] = field(default_factory=dict)
-    """Common name to value, as listed in docs/replay-run.md; empty if the reading failed."""
+    """Common name to value, as listed in docs/replay-reference.md; empty if the reading failed."""
     error: str | None = None
     """Why the reading failed; None if it did not."""
 
@@ -322,13 +336,13 @@ def waits_ns(call: CallResult) -> list[int]:
 
 def call_columns(calls: Iterable[CallResult]) -> dict[str, list[Any]]:
     """Columns of calls: the fields of `CallResult` but for its signals, those of its usage as `usage_…`, of its earlier
-    tries their number and the waits after them.
+    tries their number and the waits after them, and who computed its prompt.
     """
     names = [field.name for field in fields(CallResult) if field.name not in NO_COLUMNS]
     usage_names = [field.name for field in fields(Usage)]
     columns: dict[str, list[Any]] = {name: [] for name in names}
     columns.update({f"usage_{name}": [] for name in usage_names})
-    columns.update({"earlier_tries": [], "backoff_ns": []})
+    columns.update({"earlier_tries": [], "backoff_ns": [], "worker": []})
     for call in calls:
         for name in names:
             columns[name].append(getattr(call, name))
@@ -336,4 +350,5 @@ def call_columns(calls: Iterable[CallResult]) -> dict[str, list[Any]]:
             columns[f"usage_{name}"].append(getattr(call.usage, name))
         columns["earlier_tries"].append(len(call.attempts))
         columns["backoff_ns"].append(sum(waits_ns(call)))
+        columns["worker"].append(worker_of(call.signals))
     return columns

@@ -30,6 +30,7 @@ PARQUET_FILE = "calls.parquet"
 SCRAPES_FILE = "scrapes.jsonl"
 TRACE_FILE = "trace.aitrace"
 _PART_CALLS = 20_000
+_PART_BYTES = 1 << 24
 _DAMAGED_RUN_HINT = "copy the run directory again from where it was written, or repeat the replay"
 _DAMAGED_LINE_HINT = (
     "only the last line may be cut: copy the run directory again from where it was written, or remove this line to "
@@ -165,6 +166,27 @@ class RunReader:
         """In the order in which they finished; from the beginning each time."""
         return self._records(CALLS_FILE, CallResult)
 
+    def call_lines(self) -> Iterator[bytes]:
+        """The whole lines of the calls, some megabytes of them at a time."""
+        with _opened_lines(self._root / CALLS_FILE) as stream:
+            while lines := stream.read(_PART_BYTES):
+                lines += stream.readline()
+                whole = lines[: lines.rfind(b"\n") + 1]
+                if len(whole) < len(lines):
+                    self._cut.add(CALLS_FILE)
+                if whole:
+                    yield whole
+
+    def calls_from_lines(self, lines: bytes, first_number: int) -> Iterator[CallResult]:
+        """The calls that such lines tell of, each line looked at by itself.
+
+        Args:
+            first_number: Number of the first line in the file, from 1.
+        """
+        with _hinted(_DAMAGED_LINE_HINT):
+            for line_number, line in enumerate(lines.splitlines(keepends=True), first_number):
+                yield decode_record(CallResult, line, place=f"{self._root / CALLS_FILE}:{line_number}")
+
     def scrapes(self) -> Iterator[Scrape]:
         """In order of time; from the beginning each time."""
         return self._records(SCRAPES_FILE, Scrape)
@@ -239,7 +261,7 @@ def _read_run_file(root: Path) -> tuple[RunHeader, RunEnd | None]:
 
 
 def _run_file_content(path: Path) -> tuple[RunHeader, RunEnd | None]:
-    data = _bytes_of(path, hint="a run directory holds run.json; aitrace replay writes one")
+    data = _bytes_of(path, hint=_hint_without_run(path.parent))
     content = parse_object(data, place=str(path))
     header_fields = _object_in(content, "header", str(path))
     version = header_fields.get("version")
@@ -253,6 +275,15 @@ def _run_file_content(path: Path) -> tuple[RunHeader, RunEnd | None]:
     if "end" not in content:
         return header, None
     return header, record_from_fields(RunEnd, _object_in(content, "end", str(path)), place=f"{path}: end")
+
+
+def _hint_without_run(root: Path) -> str:
+    """What to do about a directory that is no run: a search, and `replay --ab`, write theirs inside of one."""
+    inside = sorted(path.parent for place in ("*", "*/*") for path in root.glob(f"{place}/{RUN_FILE}"))
+    if not inside:
+        return "a run directory holds run.json; aitrace replay writes one"
+    others = f", and {len(inside) - 1} more" if len(inside) > 1 else ""
+    return f"the runs are inside of it: name one, as {inside[-1]}{others}"
 
 
 def _object_in(content: dict[str, Any], name: str, place: str) -> dict[str, Any]:
@@ -301,7 +332,7 @@ def _write_parquet(path: Path, calls: Iterable[CallResult]) -> None:
     import polars as pl  # noqa: PLC0415
 
     hints = {**get_type_hints(CallResult), **{f"usage_{k}": v for k, v in get_type_hints(Usage).items()}}
-    hints["signals"] = str
+    hints["signals"] = hints["worker"] = str
 
     def write_part(part: Path, calls: Sequence[CallResult]) -> Path:
         columns = call_columns(calls)

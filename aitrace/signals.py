@@ -27,6 +27,13 @@ SIGNAL_HEADERS = frozenset(
 MAX_SIGNAL_BYTES = 1000
 """Names and values of a call are at most so long together, as UTF-8; what goes beyond is left out."""
 
+WORKER_SIGNALS = (
+    "nvext.worker_id.prefill_worker_id",
+    "nvext.worker_id.decode_worker_id",
+    "x-smg-routed-worker-id",
+    "x-gateway-destination-endpoint-served",
+)
+"""Those that may tell who computed a prompt; the first one there is counts."""
 _MARK = b'"nvext"'
 _KEPT_GROUPS = ("worker_id", "timing")
 _MAX_VALUE_CHARS = 200
@@ -74,6 +81,13 @@ def bounded(signals: Signals) -> Signals:
             break
         kept[name] = short
     return kept
+
+
+def worker_of(signals: Signals) -> str | None:
+    """Who computed the prompt, of the signals that tell it the first of: Dynamo's prefill and decode worker, SMG's
+    worker, the address that a gateway names; None if none does.
+    """
+    return next((str(signals[name]) for name in WORKER_SIGNALS if name in signals), None)
 
 
 def _member(owner: Any, name: str) -> Any:

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from aitrace.quantiles import min_count
 from aitrace.results import CallResult, Scrape
 from aitrace.units import NS_PER_S
 from reports.export.source import RunSource, id_of, run_id
 from reports.export.tally import RunTally, SessionTally, is_complete
-from reports.stats import Floats, min_count, quantile
+from reports.stats import Floats, quantile
 
 LLM_D_VERSION = "0.2.1"
 """Version of the report's schema."""

@@ -15,12 +15,13 @@ import orjson
 import polars as pl
 
 from aitrace.results import CallResult, call_columns
+from reports.call_lines import CALL_FIELDS, USAGE_SCHEMA
 from reports.export.phases import outcome_of_call
 from reports.export.source import RunSource
-from reports.tables import CALL_SCHEMA, USAGE_SCHEMA
 
 COLUMNS: dict[str, type[pl.DataType]] = {
-    **{name: kind for name, kind in CALL_SCHEMA.items() if name not in ("earlier_tries", "backoff_ns")},
+    **CALL_FIELDS,
+    "worker": pl.String,
     **USAGE_SCHEMA,
     "earlier_tries": pl.Int64,
     "backoff_ns": pl.Int64,

@@ -9,11 +9,8 @@ from tempfile import TemporaryDirectory
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from aitrace.errors import UsageError
 from reports.export.rows import COLUMNS, frames
 from reports.export.source import RunSource
-
-_NAME_HINT = "name a file in a directory that you may write to with -o"
 
 
 def write_parquet(source: RunSource, path: Path) -> None:
@@ -35,18 +32,6 @@ def write_chunks(chunks: Iterable[bytes], path: Path) -> None:
     """Write bytes to a file, as they come."""
     with path.open("wb") as stream:
         stream.writelines(chunks)
-
-
-def write_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Have a file written under another name, and give it its own once it is whole."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        write(temporary)
-        temporary.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}", hint=_NAME_HINT) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_stdout(write: Callable[[Path], None]) -> None:

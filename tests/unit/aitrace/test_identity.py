@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from aitrace.identity import BlockIdentity
+from aitrace.identity import BlockIdentity, is_own_key
 from aitrace.schema import Prompt
 from aitrace.testing import TraceBuilder, make_call, make_segment, make_trace
 
@@ -32,6 +32,15 @@ def test_a_segment_has_one_key_for_each_block():
 def test_a_block_that_trees_share_has_one_key_in_all_playings():
     identity = BlockIdentity(make_trace(2, 2))
     assert len({identity.runs(0, instance) for instance in INSTANCES}) == 1
+
+
+def test_a_key_tells_whether_its_block_is_of_one_tree():
+    identity = BlockIdentity(make_trace(2, 2))
+    for instance in INSTANCES:
+        assert [is_own_key(keys(identity, segment, instance)[0], instance) for segment in (0, 1)] == [
+            False,
+            True,
+        ]
 
 
 def test_a_block_of_one_tree_has_a_key_of_its_own_in_each_playing():

@@ -73,7 +73,7 @@ def test_a_call_is_on_disk_as_soon_as_it_is_written(tmp_path, trace_path):
 def test_the_table_has_the_columns_of_the_calls(run_dir):
     table = pl.read_parquet(run_dir / "calls.parquet")
     names = [f.name for f in fields(CallResult) if f.name not in NO_COLUMNS]
-    tries = ["earlier_tries", "backoff_ns", "signals"]
+    tries = ["earlier_tries", "backoff_ns", "worker", "signals"]
     assert [*names, *(f"usage_{f.name}" for f in fields(Usage)), *tries] == table.columns
     assert {pl.Int64, pl.Boolean, pl.String} == {
         type(t) if not isinstance(t, type) else t for t in table.dtypes
@@ -264,6 +264,20 @@ def test_line_by_line_a_cut_last_line_is_counted_once(run_dir):
     assert reader.lines_lost == 1
 
 
+@pytest.mark.parametrize("part_bytes", [1, 500, 1 << 20])
+def test_lines_of_calls_come_whole_whatever_the_size_of_parts(run_dir, monkeypatch, part_bytes):
+    monkeypatch.setattr("aitrace.runstore._PART_BYTES", part_bytes)
+    path = run_dir / "calls.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"ind')
+    reader = RunReader(run_dir)
+    parts = list(reader.call_lines())
+    assert b"".join(parts) == whole
+    assert all(lines.endswith(b"\n") for lines in parts)
+    assert tuple(call for lines in parts for call in reader.calls_from_lines(lines, 1)) == CALLS
+    assert reader.lines_lost == 1
+
+
 def test_line_by_line_damage_is_told_as_for_the_whole(run_dir):
     path = run_dir / "calls.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"index":1', b'"index":"one"'))
@@ -278,3 +292,13 @@ def test_line_by_line_damage_is_told_as_for_the_whole(run_dir):
         list(RunReader(run_dir).calls())
     with pytest.raises(InputError, match=r"nowhere: no such directory, expected a run directory$"):
         RunReader(run_dir / "nowhere")
+
+
+def test_a_directory_that_holds_runs_is_answered_with_one_of_them(tmp_path, run_dir):
+    found = tmp_path / "found"
+    for name in ("step-01", "step-02"):
+        (found / name).mkdir(parents=True)
+        (found / name / "run.json").write_bytes((run_dir / "run.json").read_bytes())
+    with pytest.raises(InputError, match=r"run.json: no such file$") as caught:
+        read_run(found)
+    assert caught.value.hint == f"the runs are inside of it: name one, as {found / 'step-02'}, and 1 more"
