@@ -30,6 +30,33 @@ Outcome = Literal[
     "stopped",
     "unrecorded",
 ]
+OUTCOME_WORDS: dict[str, str] = {
+    "complete": "complete",
+    "refused": "refused",
+    "refused_in_stream": "refused in the stream",
+    "timeout_headers": "timeout before headers",
+    "timeout_first_token": "timeout before the first token",
+    "timeout_stream": "timeout in mid-stream",
+    "timeout": "timeout",
+    "connect": "no connection",
+    "cut": "stream cut",
+    "error_event": "error in the stream",
+    "http_error": "HTTP error",
+    "malformed": "unreadable answer",
+    "stopped": "in flight when the run was stopped",
+    "client_abort": "in flight when the run was stopped",
+    "unrecorded": "end not known",
+}
+"""Outcomes, and kinds of errors, as people read them."""
+UNSENT_WORDS: dict[str, str] = {
+    "session_lost": "its session was lost",
+    "interrupted": "the run was stopped",
+    "duration": "the run's duration was over",
+    "worker_lost": "its process was lost",
+}
+"""Why a call was not sent, as people read it."""
+PHASE_WORDS: dict[str, str] = {"measured": "measured", "warm_up": "warm-up", "prime": "priming"}
+"""What a call counts for, as people read it."""
 REFUSED: tuple[Outcome, ...] = ("refused", "refused_in_stream")
 """Outcomes by which an endpoint says that it has no room."""
 

@@ -16,6 +16,8 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 NS_PER_MIN = 60 * NS_PER_S
 NS_PER_H = 60 * NS_PER_MIN
+NOT_KNOWN = "–"
+"""Stands for a number that is not known."""
 
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _DURATION = re.compile(_NUMBER + r"\s*(ns|us|ms|s|m|min|h|d)?")
@@ -57,9 +59,11 @@ def per_s_from_rate(text: str) -> float:
 
 
 def duration_from_ns(length_ns: int) -> str:
-    """A length for people, to three digits: `250 ms`, `1.5 s`, `2 min 05 s`, `3 h 20 min`."""
+    """A length for people, to three digits: `250 ms`, `1.5 s`, `5 min`, `2 min 05 s`, `3 h 20 min`."""
     if length_ns < 0:
         return "-" + duration_from_ns(-length_ns)
+    if length_ns == 0:
+        return "0 s"
     for unit, unit_ns, limit_ns in (
         ("ns", 1, NS_PER_US),
         ("µs", NS_PER_US, NS_PER_MS),
@@ -72,9 +76,24 @@ def duration_from_ns(length_ns: int) -> str:
         return f"{_three_digits(length_ns / NS_PER_S)} s"
     seconds = round(length_ns / NS_PER_S)
     if seconds < 3600:
-        return f"{seconds // 60} min {seconds % 60:02d} s"
+        return f"{seconds // 60} min" + (f" {seconds % 60:02d} s" if seconds % 60 else "")
     minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes // 60} h" + (f" {minutes % 60:02d} min" if minutes % 60 else "")
+
+
+def text_from_seconds(length_s: float | None) -> str:
+    """The same of a length in s; `–` if it is not known."""
+    return NOT_KNOWN if length_s is None else duration_from_ns(round(length_s * NS_PER_S))
+
+
+def text_from_ms(length_ms: float | None) -> str:
+    """The same of a length in ms."""
+    return NOT_KNOWN if length_ms is None else duration_from_ns(round(length_ms * NS_PER_MS))
+
+
+def counted(count: float | None, noun: str) -> str:
+    """`1 call`, `2,000 calls`; the plural of the noun ends in s."""
+    return f"{count or 0:,} {noun}{'' if count == 1 else 's'}"
 
 
 def size_from_count(count: float) -> str:
@@ -88,7 +107,7 @@ def size_from_count(count: float) -> str:
 
 def ratio_text(part: float, whole: float) -> str:
     """A share for people, `95.4 %`; `–` if there is no whole."""
-    return "–" if whole == 0 else f"{100 * part / whole:.1f} %"
+    return NOT_KNOWN if whole == 0 else f"{100 * part / whole:.1f} %"
 
 
 def _three_digits(value: float) -> str:

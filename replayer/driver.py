@@ -13,6 +13,7 @@ import gc
 import random
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -82,6 +83,10 @@ class Driver:
         self._calls_left: dict[int, int] = {}
         """Calls without a result, by number of a tree of which one has a result."""
         self._forecast = Forecast(parts.plan)
+        self._in_backoff = 0
+        """Calls between two tries."""
+        self._earlier_tries: Counter[str] = Counter()
+        """Tries so far that another one follows, by error kind."""
 
     async def run(self) -> RunEnd:
         """Play the plan to its end, or until `stop`."""
@@ -269,7 +274,7 @@ class Driver:
             seen = await self._try(flight)
             while (retry := self._next_try(flight, seen)) is not None:
                 self._start_over(flight, seen, retry)
-                await self._clock.sleep_until(seen.end_ns + retry.wait_ns)
+                await self._back_off(seen.end_ns + retry.wait_ns)
                 flight.dispatched_ns = self._clock.monotonic_ns()
                 seen = await self._try(flight)
         except asyncio.CancelledError:
@@ -304,11 +309,20 @@ class Driver:
 
     def _start_over(self, flight: Flight, seen: Observation, retry: Retry) -> None:
         """Make the call ready for its next try."""
+        if seen.error is not None:
+            self._earlier_tries[seen.error] += 1
         planned = self._plan.call(flight.send.index)
         if planned.streamed and not retry.stream:
             planned = replace(planned, streamed=False)
             flight.body = self._build(planned)
         flight.start_over(seen, wait_ns=retry.wait_ns, observer=self._observer(planned))
+
+    async def _back_off(self, until_ns: int) -> None:
+        self._in_backoff += 1
+        try:
+            await self._clock.sleep_until(until_ns)
+        finally:
+            self._in_backoff -= 1
 
     def _request(self, planned: PlannedCall, flight: Flight) -> OutgoingRequest:
         target = self._parts.target
@@ -412,6 +426,8 @@ class Driver:
         return Snapshot(
             elapsed_ns=now_ns,
             progress=self._scheduler.progress(),
+            in_backoff=self._in_backoff,
+            earlier_tries=dict(self._earlier_tries),
             tally=self.tally,
             planned_calls=self._plan.call_count,
             planned_trees=len(self._plan.trees),

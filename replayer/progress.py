@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aitrace.quantiles import quantile
+from aitrace.outcomes import OUTCOME_WORDS
+from aitrace.quantiles import min_count, quantile
 from aitrace.units import NS_PER_S, duration_from_ns
 from replayer.run_parts import Snapshot
 
@@ -67,7 +68,8 @@ def panel(snapshot: Snapshot, title: str) -> Table:
     }
     trees = {"active": progress.trees_active, "done": progress.trees_done}
     calls = {
-        "in flight": progress.calls_in_flight,
+        "in flight": progress.calls_in_flight - snapshot.in_backoff,
+        "in backoff": snapshot.in_backoff,
         "sent": progress.calls_sent,
         "to come": progress.calls_remaining,
         "never sent": progress.calls_unsent,
@@ -80,25 +82,31 @@ def panel(snapshot: Snapshot, title: str) -> Table:
     table.add_row("trees", f"{_named(trees)}  of {snapshot.planned_trees}")
     table.add_row("sessions", f"{_named(sessions)}  of {snapshot.planned_sessions}")
     table.add_row("calls", f"{_named(calls)}  of {snapshot.planned_calls}")
+    table.add_row("retries", _kinds(snapshot.earlier_tries))
     table.add_row("TTFT", _percentiles(tally.service_ttft_ns, 0.5, 0.95))
     table.add_row("lateness", _percentiles(tally.lateness_ns, 0.5, 0.99))
-    table.add_row("failed", _failures(tally.failed_calls))
+    table.add_row("failed", _kinds(tally.failed_calls))
     return table
 
 
 def plain_line(snapshot: Snapshot) -> str:
     """The state of the run in one line."""
     progress, tally = snapshot.progress, snapshot.tally
+    in_flight = (
+        f"{progress.calls_in_flight - snapshot.in_backoff} in flight, {snapshot.in_backoff} in backoff"
+    )
     sessions = f"{progress.sessions_done} of {snapshot.planned_sessions} sessions done"
     parts = [
         _time(snapshot),
-        f"{progress.calls_sent} of {snapshot.planned_calls} calls sent, {progress.calls_in_flight} in flight",
+        f"{progress.calls_sent} of {snapshot.planned_calls} calls sent, {in_flight}",
         f"{sessions}, {progress.sessions_lost} {_lost(snapshot)}",
         f"TTFT {_percentiles(tally.service_ttft_ns, 0.5, 0.95)}",
         f"lateness {_percentiles(tally.lateness_ns, 0.5, 0.99)}",
     ]
+    if snapshot.earlier_tries:
+        parts.append(f"retries: {_kinds(snapshot.earlier_tries)}")
     if tally.failed_calls:
-        parts.append(f"failed: {_failures(tally.failed_calls)}")
+        parts.append(f"failed: {_kinds(tally.failed_calls)}")
     return "; ".join(parts)
 
 
@@ -124,8 +132,16 @@ def _percentiles(values_ns: Sequence[int], *ratios: float) -> str:
     recent = values_ns[-_RECENT:]
     if not recent:
         return "none yet"
-    return ", ".join(f"p{ratio * 100:.0f} {duration_from_ns(quantile(recent, ratio))}" for ratio in ratios)
+    return ", ".join(
+        f"p{ratio * 100:.0f} "
+        + (
+            duration_from_ns(quantile(recent, ratio))
+            if len(recent) >= min_count(ratio)
+            else f"(n < {min_count(ratio)})"
+        )
+        for ratio in ratios
+    )
 
 
-def _failures(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "none"
+def _kinds(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {OUTCOME_WORDS[kind]}" for kind, count in sorted(counts.items())) or "none"

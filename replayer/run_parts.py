@@ -33,6 +33,10 @@ class Snapshot:
     """Since the start, ns."""
     progress: Progress
     """The scheduler's counts."""
+    in_backoff: int
+    """Calls that wait for their next try; they are among those in flight."""
+    earlier_tries: Mapping[str, int]
+    """Tries so far that another one follows or followed, by error kind."""
     tally: Tally
     """Counts over the results so far; read it, it goes on changing."""
     planned_calls: int

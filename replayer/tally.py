@@ -4,23 +4,10 @@ from array import array
 from collections import Counter
 
 from aitrace.results import CallResult, waits_ns
+from replayer.evidence import CallEvidence
 
 _LATEST_CALLS = 200
 """Of so many calls a mean is taken: an endpoint whose cache is warm takes less time than at the start of a run."""
-
-
-def client_lateness_ns(result: CallResult) -> int | None:
-    """Time from due to sent of the last try that was the client's own: opening a connection is the network's.
-
-    None for a call of which nothing was sent.
-    """
-    due_ns = result.due_ns if result.retry_due_ns is None else result.retry_due_ns
-    if result.sent_ns is None or due_ns is None:
-        return None
-    lateness_ns = result.sent_ns - due_ns
-    if result.new_connection and result.connected_ns is not None and result.dispatched_ns is not None:
-        lateness_ns -= result.connected_ns - result.dispatched_ns
-    return lateness_ns
 
 
 class Tally:
@@ -44,18 +31,14 @@ class Tally:
         """Calls that were sent and are in no figure of the endpoint, by phase."""
         self.unsent_calls: Counter[str] = Counter()
         """By reason."""
-        self.lost_sessions: set[tuple[int, int]] = set()
-        """(instance, session) of sessions that a failed call ended."""
-        self.stopped_sessions: set[tuple[int, int]] = set()
-        """The same of sessions that the end of the run, or of the process that played them, cut short."""
         self.service_ttft_ns = array("q")
         """From sent to first token."""
         self.user_ttft_ns = array("q")
         """From due to first token."""
         self.lateness_ns = array("q")
         """From due to sent."""
-        self.client_lateness_ns = array("q")
-        """The same without the opening of connections."""
+        self.evidence = CallEvidence()
+        """What the run is judged by."""
         self.prompt_tokens = 0
         """Prompt tokens of calls whose answer told how many of them were cached."""
         self.cached_tokens = 0
@@ -78,11 +61,9 @@ class Tally:
 
     def add(self, result: CallResult) -> None:
         """Count one result in."""
+        self.evidence.add(result)
         if result.unsent is not None:
             self.unsent_calls[result.unsent] += 1
-            is_lost = result.unsent == "session_lost"
-            sessions = self.lost_sessions if is_lost else self.stopped_sessions
-            sessions.add((result.instance, result.session))
             return
         self.stale_connections += result.stale_connections
         self.retried_calls += bool(result.attempts)
@@ -93,12 +74,8 @@ class Tally:
             self._call_ns.append((result.end_ns or 0) - (result.due_ns or 0))
         elif result.error == "client_abort":
             self.stopped_calls += 1
-            self.stopped_sessions.add((result.instance, result.session))
         else:
             self.failed_calls[result.error] += 1
-            # Without a title, a classification or a primed prompt a session goes on.
-            if result.call_class != "auxiliary" and result.phase != "prime":
-                self.lost_sessions.add((result.instance, result.session))
         self._add_times(result)
         if result.phase == "measured":
             self._add_usage(result)
@@ -106,10 +83,8 @@ class Tally:
             self.unmeasured_calls[result.phase] += 1
 
     def _add_times(self, result: CallResult) -> None:
-        own_ns = client_lateness_ns(result)
-        if own_ns is None or result.sent_ns is None or result.due_ns is None:
+        if result.sent_ns is None or result.due_ns is None:
             return
-        self.client_lateness_ns.append(own_ns)
         self.lateness_ns.append(result.sent_ns - (result.retry_due_ns or result.due_ns))
         if result.first_token_ns is not None and result.phase == "measured":
             self.service_ttft_ns.append(result.first_token_ns - result.sent_ns)

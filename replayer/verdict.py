@@ -1,9 +1,6 @@
-"""Pure: what a run came to, and whether it is in doubt.
+"""Pure: what a run came to, for the terminal and as JSON; whether it is in doubt is for the rules of `aitrace.doubts`.
 
-A run is in doubt (exit code 1) if a call failed or was never sent, if it was interrupted, or if the client was what
-limited it: more than 1 % of the calls, and at least two, went out later than the bound, or its event loop was that late.
-What the end of a run's duration has cut is no doubt: its sessions are censored, not lost. That lanes ran out of trees
-before is one. `aitrace report` has the same rules, and more that need the whole run.
+A percentile is withheld where the report withholds it: of a sample smaller than `aitrace.quantiles.min_count`.
 """
 
 import shlex
@@ -11,12 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from aitrace.doubts import Doubt, Evidence, find_doubts, reasons_of, verdict_line
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK
-from aitrace.quantiles import quantile
-from aitrace.results import UNREACHABLE_BOUND_RATIO, RunEnd
-from aitrace.units import NS_PER_MS, NS_PER_S, duration_from_ns
-from replayer.planning.plan import Plan
+from aitrace.outcomes import OUTCOME_WORDS, PHASE_WORDS, UNSENT_WORDS
+from aitrace.quantiles import min_count, quantile
+from aitrace.results import RunEnd, RunHeader
+from aitrace.units import NS_PER_MS, NS_PER_S, ratio_text, text_from_ms
+from replayer.evidence import ScrapeEvidence
 from replayer.tally import Tally
+
+_LIMITS = ("client_late", "loop_lag", "workers_lost")
+"""Doubts that say that the client, and not the endpoint, set the pace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +30,9 @@ class Spread:
     p50_ms: float | None
     """Median, ms; None of no values."""
     p95_ms: float | None
-    """95th percentile, ms; None of no values."""
+    """95th percentile, ms; None of fewer values than `min_count`."""
     p99_ms: float | None
-    """99th percentile, ms; None of no values."""
+    """99th percentile, ms; None as before."""
     max_ms: float | None
     """Largest value, ms; None of no values."""
 
@@ -39,17 +41,21 @@ def spread_of(values_ns: Sequence[int]) -> Spread:
     """Percentiles (inverted CDF) of values in ns, as ms."""
 
     def at(ratio: float) -> float | None:
-        return round(quantile(values_ns, ratio) / NS_PER_MS, 3) if values_ns else None
+        is_shown = len(values_ns) >= min_count(ratio)
+        return round(quantile(values_ns, ratio) / NS_PER_MS, 3) if is_shown else None
 
-    return Spread(count=len(values_ns), p50_ms=at(0.5), p95_ms=at(0.95), p99_ms=at(0.99), max_ms=at(1.0))
+    largest = round(max(values_ns) / NS_PER_MS, 3) if values_ns else None
+    return Spread(count=len(values_ns), p50_ms=at(0.5), p95_ms=at(0.95), p99_ms=at(0.99), max_ms=largest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a run came to; docs/replay-run.md describes it as JSON."""
+    """What a run came to; docs/replay-reference.md describes it as JSON."""
 
     planned_sessions: int
     """Sessions to be played, counting each playing of a tree."""
+    unmeasured_sessions: int
+    """Those of them with a call in the warm-up; they are neither lost nor stopped."""
     planned_calls: int
     """Calls to be sent."""
     complete_calls: int
@@ -62,6 +68,8 @@ class Summary:
     """Calls that were sent and are not measured, by phase."""
     unsent_calls: Mapping[str, int]
     """Calls that were not sent, by reason."""
+    missing_calls: int
+    """Calls of the plan without any result: above 0 only if the program failed."""
     lost_sessions: int
     """Sessions that a failed call ended."""
     stopped_sessions: int
@@ -71,13 +79,13 @@ class Summary:
     user_ttft: Spread
     """From due to first token."""
     lateness: Spread
-    """From due to sent."""
+    """From due to sent, of all calls."""
     client_lateness: Spread
-    """From due to sent without the opening of connections: what the verdict looks at."""
+    """From due to sent without the opening of connections, of measured calls: what the verdict looks at."""
     lateness_bound_ms: float
     """Lateness above which a call counts as late, ms."""
     late_calls: int
-    """Calls whose client lateness was above it."""
+    """Measured calls whose client lateness was above it."""
     late_bodies: int
     """Requests whose body had to be built when their call was due already."""
     stale_connections: int
@@ -110,6 +118,8 @@ class Summary:
     """When a lane found no tree left before that, s; None if none did."""
     unstarted_trees: int
     """Trees that were held in store for lanes and never started; they are in no other number."""
+    doubts: tuple[Doubt, ...]
+    """Reasons to distrust it, those that weigh first."""
 
     @property
     def cached_ratio(self) -> float | None:
@@ -119,36 +129,14 @@ class Summary:
         return self.cached_tokens / self.prompt_tokens
 
     @property
-    def missing_calls(self) -> int:
-        """Calls of the plan without any result: above 0 only if the program failed."""
-        without_answer = sum(self.failed_calls.values()) + sum(self.unsent_calls.values())
-        return self.planned_calls - self.complete_calls - self.stopped_calls - without_answer
-
-    @property
-    def tries(self) -> int:
-        """Requests that were sent or would have been, had there been a connection."""
-        sent_calls = self.complete_calls + sum(self.failed_calls.values()) + self.stopped_calls
-        return sent_calls + sum(self.earlier_tries.values())
-
-    @property
-    def unreachable_tries(self) -> int:
-        """Those of them for which there was no connection."""
-        return self.earlier_tries.get("connect", 0) + self.failed_calls.get("connect", 0)
-
-    @property
     def is_client_limited(self) -> bool:
         """Whether the client, and not the endpoint, set the pace."""
-        return self.late_calls > 1 and self.late_calls > 0.01 * self.client_lateness.count
-
-    @property
-    def has_late_loop(self) -> bool:
-        """Whether the event loop was later than calls may be."""
-        return self.loop_lag_p99_ms is not None and self.loop_lag_p99_ms > self.lateness_bound_ms
+        return any(doubt.weighs and doubt.name in _LIMITS for doubt in self.doubts)
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the run is in doubt, one clause each; empty if it is not."""
-        return tuple(_reasons(self))
+        return reasons_of(self.doubts)
 
     @property
     def exit_code(self) -> int:
@@ -156,25 +144,29 @@ class Summary:
         return EXIT_IN_DOUBT if self.reasons else EXIT_OK
 
 
-def summarise(tally: Tally, end: RunEnd, plan: Plan, *, lateness_bound_ms: float) -> Summary:
-    """The summary of a run of `plan` that has ended."""
+def summarise(tally: Tally, readings: ScrapeEvidence, header: RunHeader, end: RunEnd) -> Summary:
+    """The summary of a run that has ended."""
+    evidence = _evidence(tally, readings, header, end)
+    numbers = evidence.numbers
     lag_ns = end.loop_lag_p99_ns
     return Summary(
-        planned_sessions=plan.sessions - end.unstarted_sessions,
-        planned_calls=plan.call_count - end.unstarted_calls,
+        planned_sessions=_planned_sessions(header, end),
+        unmeasured_sessions=tally.evidence.warm_up_sessions,
+        planned_calls=_planned_calls(header, end),
         complete_calls=tally.complete_calls,
         failed_calls=dict(tally.failed_calls.most_common()),
         stopped_calls=tally.stopped_calls,
         unmeasured_calls=dict(tally.unmeasured_calls.most_common()),
         unsent_calls=dict(tally.unsent_calls.most_common()),
-        lost_sessions=len(tally.lost_sessions),
-        stopped_sessions=len(tally.stopped_sessions - tally.lost_sessions),
+        missing_calls=int(numbers["missing_calls"] or 0),
+        lost_sessions=int(numbers["lost_sessions"] or 0),
+        stopped_sessions=int(numbers["censored_sessions"] or 0),
         service_ttft=spread_of(tally.service_ttft_ns),
         user_ttft=spread_of(tally.user_ttft_ns),
         lateness=spread_of(tally.lateness_ns),
-        client_lateness=spread_of(tally.client_lateness_ns),
-        lateness_bound_ms=lateness_bound_ms,
-        late_calls=sum(late_ns > lateness_bound_ms * NS_PER_MS for late_ns in tally.client_lateness_ns),
+        client_lateness=spread_of(tally.evidence.lateness_ns),
+        lateness_bound_ms=header.lateness_bound_ms,
+        late_calls=int(numbers["late_calls"] or 0),
         late_bodies=end.late_bodies,
         stale_connections=tally.stale_connections,
         retried_calls=tally.retried_calls,
@@ -191,90 +183,103 @@ def summarise(tally: Tally, end: RunEnd, plan: Plan, *, lateness_bound_ms: float
         cut_s=_seconds(end.cut_ns),
         ran_out_s=_seconds(end.ran_out_ns),
         unstarted_trees=end.unstarted_trees,
+        doubts=find_doubts(evidence),
     )
+
+
+def _evidence(tally: Tally, readings: ScrapeEvidence, header: RunHeader, end: RunEnd) -> Evidence:
+    lag_ns = end.loop_lag_p99_ns
+    planned_calls = _planned_calls(header, end)
+    return Evidence(
+        numbers={
+            **tally.evidence.numbers(lateness_bound_ms=header.lateness_bound_ms),
+            **readings.numbers(end),
+            "planned_sessions": _planned_sessions(header, end),
+            "missing_calls": max(0, planned_calls - tally.sent_calls - tally.unsent_calls.total()),
+            "loop_lag_p99_ms": None if lag_ns is None else lag_ns / NS_PER_MS,
+        },
+        header=header,
+        end=end,
+    )
+
+
+def _planned_sessions(header: RunHeader, end: RunEnd) -> int:
+    return header.planned_sessions - end.unstarted_sessions
+
+
+def _planned_calls(header: RunHeader, end: RunEnd) -> int:
+    return header.planned_calls - end.unstarted_calls
 
 
 def _seconds(at_ns: int | None) -> float | None:
     return None if at_ns is None else round(at_ns / NS_PER_S, 3)
 
 
-def _reasons(summary: Summary) -> list[str]:
-    reasons = []
-    if summary.interrupted:
-        reasons.append("interrupted")
-    if summary.lost_workers:
-        was = "was" if summary.lost_workers == 1 else "were"
-        reasons.append(f"{summary.lost_workers} of {summary.workers} processes {was} lost")
-    if summary.is_client_limited:
-        reasons.append(
-            f"client-limited: {summary.late_calls} of {summary.client_lateness.count} calls went out more than "
-            f"{text_from_ms(summary.lateness_bound_ms)} late"
-        )
-    if summary.has_late_loop:
-        reasons.append(f"client-limited: event loop late by p99 {text_from_ms(summary.loop_lag_p99_ms)}")
-    if summary.unreachable_tries > UNREACHABLE_BOUND_RATIO * summary.tries:
-        reasons.append(f"no connection: {summary.unreachable_tries} of {summary.tries} tries")
-    if summary.failed_calls:
-        reasons.append(f"calls failed: {_counts(summary.failed_calls)}")
-    unsent = {reason: number for reason, number in summary.unsent_calls.items() if reason != "duration"}
-    if unsent:
-        reasons.append(f"calls not sent: {_counts(unsent)}")
-    if summary.ran_out_s is not None:
-        reasons.append(f"lanes ran out of planned trees after {text_from_ms(summary.ran_out_s * 1000)}")
-    if summary.missing_calls:
-        reasons.append(f"calls without a result: {summary.missing_calls}")
-    if summary.complete_calls == 0:
-        reasons.append("no call was complete")
-    return reasons
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in counts.items())
-
-
-def text_from_ms(value_ms: float | None) -> str:
-    """A time for people; `-` if it is not known."""
-    return "-" if value_ms is None else duration_from_ns(round(value_ms * NS_PER_MS))
+def counts_text(counts: Mapping[str, int], words: Mapping[str, str]) -> str:
+    """`3 refused, 1 stream cut`: counts by name, the names in words."""
+    return ", ".join(f"{number:,} {words[name]}" for name, number in counts.items())
 
 
 def summary_lines(summary: Summary, run_path: str) -> list[str]:
     """The summary as lines for a terminal; the last ones are the verdict and the next command."""
-    service, user = summary.service_ttft, summary.user_ttft
-    played = summary.planned_sessions - summary.lost_sessions - summary.stopped_sessions
-    from_sent = f"from sent p50 {text_from_ms(service.p50_ms)}, p95 {text_from_ms(service.p95_ms)}"
-    from_due = f"from due p50 {text_from_ms(user.p50_ms)}, p95 {text_from_ms(user.p95_ms)}"
-    verdict = "in doubt: " + "; ".join(summary.reasons) if summary.reasons else "fine"
+    from_sent, from_due = (
+        f"from {begin} {_spread_text(spread, p50=0.5, p95=0.95)}"
+        for begin, spread in (("sent", summary.service_ttft), ("due", summary.user_ttft))
+    )
     return [
         f"calls     {_calls(summary)} in {text_from_ms(summary.elapsed_s * 1000)}",
-        f"sessions  {played} of {summary.planned_sessions} played to their end{_lost(summary)}{_censored(summary)}",
+        f"sessions  {_sessions(summary)}",
         f"TTFT      {from_sent}; {from_due}",
         f"cached    {_cached(summary)}",
         f"lateness  {_lateness(summary)}",
-        f"verdict   {verdict}",
+        f"verdict   {verdict_line(summary.doubts)}",
         f"next      aitrace report {shlex.quote(run_path)}",
     ]
+
+
+def _spread_text(spread: Spread, **ratios: float) -> str:
+    """Percentiles by name; of one that the sample cannot carry, how many values it needs."""
+    if not spread.count:
+        return "not known"
+    shown = asdict(spread)
+    return ", ".join(
+        f"{name} (n < {min_count(ratio)})"
+        if shown[f"{name}_ms"] is None
+        else f"{name} {text_from_ms(shown[f'{name}_ms'])}"
+        for name, ratio in ratios.items()
+    )
 
 
 def _calls(summary: Summary) -> str:
     text = f"{summary.complete_calls} of {summary.planned_calls} complete"
     if summary.failed_calls:
-        text += f", {sum(summary.failed_calls.values())} failed ({_counts(summary.failed_calls)})"
+        failed = counts_text(summary.failed_calls, OUTCOME_WORDS)
+        text += f", {sum(summary.failed_calls.values())} failed ({failed})"
     if summary.retried_calls:
         tries = sum(summary.earlier_tries.values())
-        text += f", {summary.retried_calls} after {tries} refused or failed tries ({_counts(summary.earlier_tries)})"
+        earlier = counts_text(summary.earlier_tries, OUTCOME_WORDS)
+        text += f", {summary.retried_calls} after {tries} refused or failed tries ({earlier})"
     if summary.stopped_calls:
         text += f", {summary.stopped_calls} {'stopped' if summary.cut_s is None else 'cut'}"
     if summary.unsent_calls:
-        text += f", {sum(summary.unsent_calls.values())} not sent ({_counts(summary.unsent_calls)})"
-    if summary.unmeasured_calls:
-        text += (
-            f"; {sum(summary.unmeasured_calls.values())} not measured ({_counts(summary.unmeasured_calls)})"
+        reasons = ", ".join(
+            f"{UNSENT_WORDS[name]}: {number:,}" for name, number in summary.unsent_calls.items()
         )
+        text += f", {sum(summary.unsent_calls.values())} not sent ({reasons})"
+    if summary.unmeasured_calls:
+        phases = counts_text(summary.unmeasured_calls, PHASE_WORDS)
+        text += f"; {sum(summary.unmeasured_calls.values())} not measured ({phases})"
     return text
 
 
-def _lost(summary: Summary) -> str:
-    return f", {summary.lost_sessions} lost" if summary.lost_sessions else ""
+def _sessions(summary: Summary) -> str:
+    measured = summary.planned_sessions - summary.unmeasured_sessions
+    played = measured - summary.lost_sessions - summary.stopped_sessions
+    lost = f", {summary.lost_sessions} lost" if summary.lost_sessions else ""
+    text = f"{played} of {measured} played to their end{lost}{_censored(summary)}"
+    if summary.unmeasured_sessions:
+        text += f"; {summary.unmeasured_sessions} not measured ({PHASE_WORDS['warm_up']})"
+    return text
 
 
 def _censored(summary: Summary) -> str:
@@ -289,8 +294,9 @@ def _censored(summary: Summary) -> str:
 
 def _lateness(summary: Summary) -> str:
     return (
-        f"p50 {text_from_ms(summary.lateness.p50_ms)}, p99 {text_from_ms(summary.lateness.p99_ms)}; "
-        f"without connecting p99 {text_from_ms(summary.client_lateness.p99_ms)} "
+        f"{_spread_text(summary.lateness, p50=0.5, p99=0.99)}; "
+        f"without connecting {_spread_text(summary.client_lateness, p99=0.99)}, "
+        f"max {text_from_ms(summary.client_lateness.max_ms)} "
         f"(bound {text_from_ms(summary.lateness_bound_ms)}); event loop p99 {text_from_ms(summary.loop_lag_p99_ms)}"
         + (f"; {summary.late_bodies} bodies built late" if summary.late_bodies else "")
         + (f"; {summary.stale_connections} stale connections" if summary.stale_connections else "")
@@ -298,10 +304,10 @@ def _lateness(summary: Summary) -> str:
 
 
 def _cached(summary: Summary) -> str:
-    if summary.cached_ratio is None:
+    if not summary.prompt_tokens or summary.cached_tokens is None:
         return "not reported by the endpoint"
     return (
-        f"{100 * summary.cached_ratio:.1f} % of prompt tokens, as the endpoint reported "
+        f"{ratio_text(summary.cached_tokens, summary.prompt_tokens)} of prompt tokens, as the endpoint reported "
         f"({summary.cached_tokens} of {summary.prompt_tokens})"
     )
 
@@ -324,6 +330,7 @@ def summary_json(summary: Summary, run_path: str) -> dict[str, Any]:
         },
         "sessions": {
             "planned": summary.planned_sessions,
+            "unmeasured": summary.unmeasured_sessions,
             "lost": summary.lost_sessions,
             "stopped": summary.stopped_sessions,
         },
@@ -347,12 +354,13 @@ def summary_json(summary: Summary, run_path: str) -> dict[str, Any]:
             "stale_connections": summary.stale_connections,
             "workers": summary.workers,
             "lost_workers": summary.lost_workers,
-            "is_limit": summary.is_client_limited or summary.has_late_loop or summary.lost_workers > 0,
+            "is_limit": summary.is_client_limited,
         },
         "interrupted": summary.interrupted,
         "cut_s": summary.cut_s,
         "ran_out_s": summary.ran_out_s,
         "unstarted_trees": summary.unstarted_trees,
         "in_doubt": list(summary.reasons),
+        "doubts": [asdict(doubt) for doubt in summary.doubts],
         "exit_code": summary.exit_code,
     }

@@ -10,6 +10,7 @@ import pickle
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -251,6 +252,8 @@ class Fleet:
             Snapshot(
                 elapsed_ns=self._clock.monotonic_ns(),
                 progress=sum_of([state.progress for state in states]),
+                in_backoff=sum(state.in_backoff for state in states),
+                earlier_tries=sum((Counter(state.earlier_tries) for state in states), Counter()),
                 tally=self.tally,
                 planned_calls=plan.call_count,
                 planned_trees=len(plan.trees),

@@ -22,6 +22,7 @@ from replayer.job import Job, open_transport, parts_of, raise_file_limit
 from replayer.planning.plan import build_plan
 from replayer.planning.shards import shard_of
 from replayer.run_clock import RunClock
+from replayer.run_parts import Snapshot
 from replayer.workers.worker_wire import (
     STOP,
     Done,
@@ -124,6 +125,15 @@ class _Outbox(asyncio.BaseProtocol):
         await self.is_closed
 
 
+def _state(snapshot: Snapshot) -> State:
+    return State(
+        progress=snapshot.progress,
+        in_backoff=snapshot.in_backoff,
+        earlier_tries=dict(snapshot.earlier_tries),
+        left_ns=snapshot.left_ns,
+    )
+
+
 async def _work(assignment: Assignment) -> None:
     job = assignment.job
     trace = trace_in_spool(job.spool)
@@ -147,7 +157,7 @@ async def _work(assignment: Assignment) -> None:
                 parts,
                 seed=parts.seed + assignment.part,
                 wait_for_start=wait_for_start,
-                watch=lambda state: outbox.tell(State(progress=state.progress, left_ns=state.left_ns)),
+                watch=lambda state: outbox.tell(_state(state)),
             ),
             clock,
         )

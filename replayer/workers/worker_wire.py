@@ -30,6 +30,10 @@ class State:
 
     progress: Progress
     """Its counts."""
+    in_backoff: int
+    """Its calls that wait for their next try."""
+    earlier_tries: dict[str, int]
+    """Its tries so far that another one follows or followed, by error kind."""
     left_ns: int | None
     """About how long it will go on; None if nothing can be said."""
 
@@ -81,8 +85,7 @@ def line_from_message(message: Message) -> bytes:
         case Ready():
             return READY
         case State():
-            fields = {"progress": asdict(message.progress), "left_ns": message.left_ns}
-            return b"p" + orjson.dumps(fields) + b"\n"
+            return b"p" + orjson.dumps(asdict(message)) + b"\n"
         case Done():
             end = fields_from_record(message.end)
             return b"e" + orjson.dumps({"end": end, "adjustments": message.adjustments}) + b"\n"
@@ -104,7 +107,7 @@ def message_from_line(line: bytes) -> Message:
             return Ready()
         case b"p":
             fields: dict[str, Any] = orjson.loads(rest)
-            return State(progress=Progress(**fields["progress"]), left_ns=fields["left_ns"])
+            return State(**{**fields, "progress": Progress(**fields["progress"])})
         case b"e":
             fields = orjson.loads(rest)
             end = record_from_fields(RunEnd, fields["end"], place=_PLACE)

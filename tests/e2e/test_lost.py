@@ -50,6 +50,8 @@ class EngineProcess:
 
     def kill(self) -> None:
         if self._process is not None:
+            # The client sees an answer's end a moment before the engine has its line of it.
+            time.sleep(0.05)
             self._process.kill()
             self._process.wait()
             self._process.stdout.close()
@@ -245,7 +247,7 @@ def test_an_endpoint_that_comes_back_gets_the_calls_again_and_the_report_says_th
     output, errors = process.communicate(timeout=PATIENCE_S)
     summary = orjson.loads(output)
     assert process.returncode == 1, errors
-    assert b"in doubt: no connection: " in errors
+    assert b" tries got no connection" in errors
     numbers, doubts = numbers_and_doubts(tmp_path)
     check_what_was_measured(tmp_path, engine, numbers)
     assert (numbers["complete_calls"], numbers["lost_sessions"]) == (24, 0)

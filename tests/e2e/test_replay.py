@@ -29,6 +29,7 @@ from replayer.calibrate import LARGE_WORDS, SMALL_WORDS
 from replayer.engine.options import EngineOptions
 from replayer.engine.server import RunningEngine
 from replayer.engine.testing import engine_on_thread
+from reports.answers import sample_of
 from reports.summary import Report, report_from_facts
 from reports.tables import facts_from_run
 
@@ -59,8 +60,11 @@ def replay(trace: Trace, directory: Path, url: str, *options: str) -> Result:
 
 def played(trace: Trace, directory: Path, url: str, *options: str) -> Run:
     result = replay(trace, directory, url, *options)
-    assert result.exit_code == 0, result.output
-    return read_run(directory / "run")
+    # Runs as short as these are in doubt for it.
+    assert result.exit_code in (0, 1), result.output
+    run = read_run(directory / "run")
+    assert {(call.error, call.unsent) for call in run.calls} == {(None, None)}, result.output
+    return run
 
 
 def by_index(run: Run) -> list[CallResult]:
@@ -366,7 +370,7 @@ def test_a_client_that_cannot_keep_up_says_so(tmp_path):
             "0",
         )
     assert result.exit_code == 1
-    assert "client-limited" in result.stderr
+    assert "2 of 2 calls (100.0 %) went out more than 0 ms late" in result.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -379,7 +383,7 @@ def test_a_stopped_run_keeps_what_it_has(tmp_path, number):
         _, err = process.communicate(timeout=20)
     run = read_run(tmp_path / "run")
     assert process.returncode == 1, err
-    assert b"verdict   in doubt: interrupted" in err
+    assert b"verdict   in doubt: the run was stopped before its end, with " in err
     assert run.end.interrupted
     assert len(run.calls) == 12
     assert {call.error for call in run.calls if call.unsent is None} == {"client_abort"}
@@ -495,12 +499,15 @@ def test_tries_and_refusals_are_those_that_the_engine_logged(tmp_path, retries):
     assert refused.total() > 0
     lost = {(call.instance, call.session) for call in run.calls if call.unsent == "session_lost"}
     assert bool(lost) == (retries == "none")
-    stated = report_of(run).answers
+    report = report_of(run)
+    stated = report.answers
     assert stated.numbers["tries"] == len(logged)
     assert stated.numbers["refused_tries"] == refused.total()
-    assert sum(stated.samples["tries_per_call"].values) == len(logged)
+    assert sum(sample_of(report.facts, "tries_per_call").values) == len(logged)
     assert stated.numbers["backoff_s"] == pytest.approx(backoff_s(run, logged))
-    assert sum(stated.samples["session_backoff_s"].values) == pytest.approx(stated.numbers["backoff_s"])
+    assert sum(sample_of(report.facts, "session_backoff_s").values) == pytest.approx(
+        stated.numbers["backoff_s"]
+    )
     assert (stated.numbers["backoff_s"] > 0) == (retries == "harness")
     for table in ("admission_by_kind", "admission_by_turn"):
         assert sum(row["refused_tries"] for row in stated.tables[table]) == refused.total()

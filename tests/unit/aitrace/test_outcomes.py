@@ -4,8 +4,8 @@ from typing import get_args
 
 import pytest
 
-from aitrace.outcomes import Outcome, outcome_of
-from aitrace.results import Attempt
+from aitrace.outcomes import OUTCOME_WORDS, PHASE_WORDS, UNSENT_WORDS, Outcome, outcome_of
+from aitrace.results import Attempt, Phase, UnsentReason
 from aitrace.schema import ErrorKind
 from aitrace.testing import make_call_result
 
@@ -53,3 +53,8 @@ def test_a_call_without_an_error_is_complete_and_a_stopped_one_is_told():
 def test_every_other_error_keeps_its_name(error):
     assert outcome_of(attempt(error)) == error
     assert error in get_args(Outcome)
+
+
+def test_every_name_that_a_run_has_for_what_became_of_a_call_has_words():
+    assert set(OUTCOME_WORDS) == {*get_args(Outcome), *get_args(ErrorKind)}
+    assert (set(UNSENT_WORDS), set(PHASE_WORDS)) == (set(get_args(UnsentReason)), set(get_args(Phase)))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from aitrace.quantiles import quantile
+from aitrace.quantiles import min_count, quantile
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,8 @@ def test_quantiles_are_those_of_the_report(ratio):
 def test_no_values_have_no_quantile():
     with pytest.raises(IndexError):
         quantile([], 0.5)
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(0.1, 1), (0.5, 1), (0.9, 20), (0.95, 40), (0.99, 200)])
+def test_two_values_lie_beyond_an_upper_quantile_that_is_shown(ratio, count):
+    assert min_count(ratio) == count

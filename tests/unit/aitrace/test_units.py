@@ -2,11 +2,14 @@ import pytest
 
 from aitrace.errors import UsageError
 from aitrace.units import (
+    counted,
     duration_from_ns,
     ns_from_duration,
     per_s_from_rate,
     ratio_text,
     size_from_count,
+    text_from_ms,
+    text_from_seconds,
 )
 
 
@@ -52,7 +55,7 @@ def test_what_is_no_rate_is_refused(text):
 @pytest.mark.parametrize(
     ("ns", "text"),
     [
-        (0, "0 ns"),
+        (0, "0 s"),
         (999, "999 ns"),
         (1_500, "1.5 µs"),
         (999_999, "1 ms"),
@@ -60,9 +63,10 @@ def test_what_is_no_rate_is_refused(text):
         (999_600_000, "1 s"),
         (1_234_000_000, "1.23 s"),
         (59_900_000_000, "59.9 s"),
-        (59_960_000_000, "1 min 00 s"),
+        (59_960_000_000, "1 min"),
+        (300_000_000_000, "5 min"),
         (125_000_000_000, "2 min 05 s"),
-        (3_599_600_000_000, "1 h 00 min"),
+        (3_599_600_000_000, "1 h"),
         (12_000_000_000_000, "3 h 20 min"),
         (-1_500_000_000, "-1.5 s"),
     ],
@@ -92,3 +96,27 @@ def test_sizes_are_written_to_three_digits(count, text):
 def test_a_ratio_of_nothing_is_a_dash():
     assert ratio_text(0, 0) == "–"
     assert ratio_text(1, 3) == "33.3 %"
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (None, "–"),
+        (0.0, "0 s"),
+        (0.4, "400 µs"),
+        (99.94, "99.9 ms"),
+        (12_345.0, "12.3 s"),
+        (300_000, "5 min"),
+    ],
+)
+def test_lengths_are_written_whatever_their_unit(ms, text):
+    assert (text_from_ms(ms), text_from_seconds(None if ms is None else ms / 1000)) == (text, text)
+
+
+def test_one_has_no_plural():
+    assert [counted(number, "call") for number in (1, 2000, 0, None)] == [
+        "1 call",
+        "2,000 calls",
+        "0 calls",
+        "0 calls",
+    ]

@@ -467,7 +467,31 @@ async def test_a_refused_call_is_tried_again_after_the_wait_of_its_harness():
     assert second.attempts == ()
     tally = played.driver.tally
     assert (tally.complete_calls, tally.retried_calls, tally.earlier_tries) == (2, 1, {"refused": 1})
-    assert list(tally.client_lateness_ns) == [0, 0]
+    assert list(tally.evidence.lateness_ns) == [0, 0]
+
+
+async def test_the_view_is_told_of_tries_and_waits_as_they_happen():
+    """OpenCode waits 2 s after the first refusal, up to 2.5 s with its random part, and 4 to 5 s after the second."""
+    played = retrying(make_trace(sessions=1, calls=1), lambda _request, _number: REFUSAL, "opencode")
+    await played.run()
+    seen = {
+        snapshot.elapsed_ns // NS_PER_S: (snapshot.in_backoff, snapshot.earlier_tries)
+        for snapshot in played.snapshots
+    }
+    assert (seen[1], seen[5]) == ((1, {"refused": 1}), (1, {"refused": 2}))
+    assert played.snapshots[-1].in_backoff == 0
+    assert played.driver.tally.earlier_tries == played.snapshots[-1].earlier_tries
+
+
+async def test_a_call_that_is_stopped_in_backoff_is_in_it_no_longer():
+    played = retrying(make_trace(sessions=1, calls=1), lambda _request, _number: REFUSAL, "opencode")
+
+    async def stop_soon():
+        await played.run_clock.sleep_until(NS_PER_S)
+        played.driver.stop()
+
+    await asyncio.gather(played.run(), stop_soon())
+    assert played.snapshots[-1].in_backoff == 0
 
 
 async def test_a_session_is_lost_when_its_harness_gives_up():

@@ -26,6 +26,8 @@ NOTHING = Progress(
 START = Snapshot(
     elapsed_ns=0,
     progress=NOTHING,
+    in_backoff=0,
+    earlier_tries={},
     tally=Tally(),
     planned_calls=20,
     planned_sessions=4,
@@ -59,7 +61,15 @@ def middle() -> Snapshot:
         calls_unsent=7,
         calls_remaining=8,
     )
-    return replace(START, elapsed_ns=65 * NS_PER_S, left_ns=25 * NS_PER_S, progress=progress, tally=tally)
+    return replace(
+        START,
+        elapsed_ns=65 * NS_PER_S,
+        left_ns=25 * NS_PER_S,
+        progress=progress,
+        in_backoff=1,
+        earlier_tries={"refused": 5, "connect": 1},
+        tally=tally,
+    )
 
 
 def shown(snapshot: Snapshot) -> dict[str, str]:
@@ -78,7 +88,7 @@ def test_at_the_start_nothing_is_known_and_nothing_is_made_up():
     assert rows["replay"] == "all.aitrace → http://host → run"
     assert rows["time"] == "0 s elapsed"
     assert rows["TTFT"] == rows["lateness"] == "none yet"
-    assert rows["failed"] == "none"
+    assert rows["failed"] == rows["retries"] == "none"
 
 
 def test_half_way_every_count_has_its_place():
@@ -86,10 +96,11 @@ def test_half_way_every_count_has_its_place():
     assert rows["time"] == "1 min 05 s elapsed, about 25 s left"
     assert rows["sessions"] == "3 active  2 waiting  1 to come  5 done  6 lost  of 4"
     assert rows["trees"] == "2 active  1 done  of 3"
-    assert rows["calls"] == "4 in flight  9 sent  8 to come  7 never sent  of 20"
-    assert rows["TTFT"] == "p50 248 ms, p95 248 ms"
-    assert rows["lateness"] == "p50 2 ms, p99 2 ms"
-    assert rows["failed"] == "1 cut, 2 refused"
+    assert rows["calls"] == "3 in flight  1 in backoff  9 sent  8 to come  7 never sent  of 20"
+    assert rows["TTFT"] == "p50 248 ms, p95 (n < 40)"
+    assert rows["lateness"] == "p50 2 ms, p99 (n < 200)"
+    assert rows["failed"] == "1 stream cut, 2 refused"
+    assert rows["retries"] == "1 no connection, 5 refused"
 
 
 def test_on_a_narrow_terminal_every_row_keeps_its_name_and_lines_are_broken():
@@ -114,13 +125,15 @@ def test_sessions_that_a_stop_has_cut_are_not_called_lost():
 
 def test_the_plain_line_tells_the_same():
     assert plain_line(middle()) == (
-        "1 min 05 s elapsed, about 25 s left; 9 of 20 calls sent, 4 in flight; 5 of 4 sessions done, 6 lost; "
-        "TTFT p50 248 ms, p95 248 ms; lateness p50 2 ms, p99 2 ms; failed: 1 cut, 2 refused"
+        "1 min 05 s elapsed, about 25 s left; 9 of 20 calls sent, 3 in flight, 1 in backoff; 5 of 4 sessions done, "
+        "6 lost; TTFT p50 248 ms, p95 (n < 40); lateness p50 2 ms, p99 (n < 200); retries: 1 no connection, 5 refused; "
+        "failed: 1 stream cut, 2 refused"
     )
 
 
 def test_the_plain_line_names_no_failures_where_there_are_none():
     assert "failed" not in plain_line(START)
+    assert "retries" not in plain_line(START)
 
 
 def test_hours_are_written_as_hours():

@@ -1,9 +1,7 @@
-import pytest
-
 from aitrace.schema import Usage
 from aitrace.testing import make_call_result
-from aitrace.units import NS_PER_MS, NS_PER_S
-from replayer.tally import Tally, client_lateness_ns
+from aitrace.units import NS_PER_S
+from replayer.tally import Tally
 
 
 def test_a_call_takes_the_mean_of_the_complete_ones():
@@ -31,41 +29,12 @@ def test_a_complete_call_counts_its_times_from_sent_and_from_due():
     assert (tally.complete_calls, tally.sent_calls) == (1, 1)
 
 
-def test_opening_a_connection_is_not_the_clients_lateness():
-    late = make_call_result(
-        due_ns=0,
-        dispatched_ns=2 * NS_PER_MS,
-        connected_ns=92 * NS_PER_MS,
-        sent_ns=93 * NS_PER_MS,
-        new_connection=True,
-    )
-    assert client_lateness_ns(late) == 3 * NS_PER_MS
-
-
-def test_on_a_reused_connection_all_lateness_is_the_clients():
-    late = make_call_result(due_ns=0, dispatched_ns=2, connected_ns=9, sent_ns=10, new_connection=False)
-    assert client_lateness_ns(late) == 10
-
-
-@pytest.mark.parametrize("missing", ["sent_ns", "due_ns"])
-def test_a_call_of_which_nothing_was_sent_has_no_lateness(missing):
-    assert client_lateness_ns(make_call_result(**{missing: None})) is None
-
-
-def test_a_failed_call_counts_by_kind_and_loses_its_session():
+def test_a_failed_call_counts_by_kind():
     tally = Tally()
     tally.add(make_call_result(index=0, error="refused", first_token_ns=None))
     tally.add(make_call_result(index=1, error=None, unsent="session_lost", sent_ns=None))
     assert (tally.failed_calls, tally.unsent_calls) == ({"refused": 1}, {"session_lost": 1})
-    assert tally.lost_sessions == {(1, 0)}
     assert (tally.complete_calls, tally.sent_calls) == (0, 1)
-
-
-def test_a_session_outlives_a_failed_auxiliary_call():
-    tally = Tally()
-    tally.add(make_call_result(error="http_error", call_class="auxiliary"))
-    assert tally.lost_sessions == set()
-    assert tally.failed_calls == {"http_error": 1}
 
 
 def test_a_failed_call_without_a_first_token_still_has_a_lateness():
@@ -93,7 +62,6 @@ def test_calls_that_were_stopped_did_not_fail():
     tally = Tally()
     tally.add(make_call_result(error="client_abort"))
     assert (tally.stopped_calls, tally.failed_calls.total(), tally.sent_calls) == (1, 0, 1)
-    assert (tally.lost_sessions, len(tally.stopped_sessions)) == (set(), 1)
 
 
 def test_stale_connections_are_added_up():
@@ -109,17 +77,4 @@ def test_calls_that_are_not_measured_count_in_no_figure_of_the_target():
         tally.add(make_call_result(phase=phase, usage=Usage(input_tokens=9, cache_read_tokens=3)))
     assert (len(tally.service_ttft_ns), len(tally.user_ttft_ns), tally.prompt_tokens) == (1, 1, 9)
     assert tally.unmeasured_calls == {"prime": 1, "warm_up": 1}
-    assert (tally.complete_calls, len(tally.client_lateness_ns)) == (3, 3)
-
-
-def test_a_failed_prime_loses_no_session():
-    tally = Tally()
-    tally.add(make_call_result(phase="prime", error="refused"))
-    assert (tally.failed_calls, tally.lost_sessions) == ({"refused": 1}, set())
-
-
-@pytest.mark.parametrize("reason", ["duration", "interrupted", "worker_lost"])
-def test_sessions_cut_by_the_end_of_a_duration_or_of_their_process_are_not_lost(reason):
-    tally = Tally()
-    tally.add(make_call_result(session=3, unsent=reason))
-    assert (tally.stopped_sessions, tally.lost_sessions) == ({(1, 3)}, set())
+    assert (tally.complete_calls, len(tally.lateness_ns), len(tally.evidence.lateness_ns)) == (3, 3, 1)

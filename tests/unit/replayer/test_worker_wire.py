@@ -29,8 +29,8 @@ END = RunEnd(
     [
         Ready(),
         Sending(number=17),
-        State(progress=PROGRESS, left_ns=None),
-        State(progress=PROGRESS, left_ns=9),
+        State(progress=PROGRESS, in_backoff=0, earlier_tries={}, left_ns=None),
+        State(progress=PROGRESS, in_backoff=2, earlier_tries={"refused": 3}, left_ns=9),
         Done(end=END, adjustments={"opened_with_user": 3}),
         make_call_result(3, error="cut", error_text="a\nb"),
     ],
