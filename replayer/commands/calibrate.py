@@ -13,6 +13,7 @@ from aitrace.results import LATENESS_BOUND_MS
 from aitrace.schema import ProtocolName
 from replayer.check_client import TrialError, check_client
 from replayer.client_check import check_doubts, check_lines
+from replayer.commands.grouped import GroupedCommand
 from replayer.commands.load_options import load_options, trace_to_play
 from replayer.job import MAX_WORKERS, usable_cores
 from replayer.planning.options import LoadOptions
@@ -20,7 +21,7 @@ from replayer.planning.peak import peak_of, workers_for
 from replayer.planning.plan import build_plan
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("trace", type=click.Path(path_type=Path))
 @load_options
 @click.option(

@@ -61,7 +61,7 @@ _RUN_ID = "shown"
     metavar="N",
     help="Says which sessions have faulty ids, as in `replay`.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, see docs/replay-run.md.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, see docs/replay-reference.md.")
 def identity(
     *,
     trace: Path,

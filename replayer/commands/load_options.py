@@ -171,7 +171,7 @@ _OPTIONS = (
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Body fields and headers for routers and engines, by harness, class or agent: a JSON list of rules, see "
-        "docs/replay-run.md.",
+        "docs/replay-reference.md.",
     ),
     click.option(
         "--retries",

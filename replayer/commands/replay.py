@@ -34,10 +34,12 @@ from replayer.calibrate import Calibrated, CalibrationOptions, Calibrator
 from replayer.check_client import TrialError, check_client
 from replayer.client_check import check_doubts, check_lines
 from replayer.commands.api_key import forget_key, read_key
+from replayer.commands.grouped import GroupedCommand
 from replayer.commands.load_options import load_options, trace_to_play
 from replayer.commands.ways import play_ways
 from replayer.driver import Driver
 from replayer.endpoint import Endpoint, base_url_from_text, check_page_url, credential_headers
+from replayer.evidence import ScrapeEvidence
 from replayer.http.transport import AiohttpTransport
 from replayer.identity.router_tokens import token_header
 from replayer.job import (
@@ -102,7 +104,7 @@ class _Order:
     is_live: bool
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option("--url", required=True, metavar="URL", help="Base URL of the target, with or without /v1.")
 @click.option(
@@ -220,8 +222,8 @@ class _Order:
 @click.option(
     "--ab",
     metavar="OPTION=VALUE,VALUE",
-    help="Play the plan once with each value of one option (identity, hints, retries), into DIR/a, DIR/b, …, and compare "
-    "the runs: identity=native,none or hints=FILE,off.",
+    help="Play the plan once with each value of one option (identity, hints, retries), into DIR/a/1, DIR/b/1, …, and "
+    "compare the ways as `aitrace compare DIR/a DIR/b` does: identity=native,none or hints=FILE,off.",
 )
 @click.option(
     "--repeat",
@@ -229,15 +231,16 @@ class _Order:
     default=1,
     show_default=True,
     metavar="N",
-    help="With --ab, runs of each value, in the order a b b a.",
+    help="With --ab, runs of each value, in the order a b b a: DIR/a/1, DIR/b/1, DIR/b/2, DIR/a/2.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON to stdout.")
 @click.option("--no-live", is_flag=True, help="Print a line now and then instead of the live view.")
 def replay(trace: Path, output: Path, load: LoadOptions, as_json: bool, **options: Any) -> None:  # noqa: FBT001 - click
     """Play a trace against an endpoint and keep every call.
 
-    Exits with 0 if every call was complete and the client kept up, 1 if the run is in doubt, 4 if the endpoint cannot
-    be used. Ctrl-C ends the run with what it has; a second one ends the program at once.
+    Exits with 0 if the run is fine, 1 if it is in doubt by the rules of `aitrace report` (calls failed, the client was
+    late, …), 4 if the endpoint cannot be used. Ctrl-C ends the run with what it has; a second one ends the program at
+    once.
 
     \b
     Example:
@@ -354,7 +357,8 @@ async def _play_on_loop(order: _Order, stored: StoredTrace, plan: Plan, workers:
             header = _header(order, plan, calibrated, clock, transport.arrival_clock)
             changed = None if plan.trace is trace else plan.trace
             with RunWriter(order.run_path, header, order.trace_path, played=changed) as writer:
-                scraper = _scraper(order, urls, pages, clock, writer.write_scrape)
+                readings = ScrapeEvidence()
+                scraper = _scraper(order, urls, pages, clock, _to_both(writer.write_scrape, readings.add))
                 parts = parts_of(job, plan, trace, transport, writer.write_call)
                 view = _view(order)
                 parts = replace(parts, scraper=scraper, watch=view.update)
@@ -370,7 +374,7 @@ async def _play_on_loop(order: _Order, stored: StoredTrace, plan: Plan, workers:
     if end.failed_final_requests:
         failed, of = end.failed_final_requests, end.final_requests
         _say(f"Note: {failed:,} of {of:,} requests that tell of a session's end failed (no status 200)")
-    return summarise(player.tally, end, plan, lateness_bound_ms=order.max_lateness_ms)
+    return summarise(player.tally, readings, header, end)
 
 
 def _client_check(order: _Order, peak: Peak, workers: int) -> ClientCheck | None:
@@ -440,6 +444,14 @@ async def _metrics_urls(order: _Order, pages: AiohttpTransport, clock: RunClock)
         if error is not None:
             _say(f"Note: no metrics from {url}: {error}")
     return order.metrics_urls or tuple(url for url in urls if errors[url] is None)
+
+
+def _to_both(first: Callable[[Scrape], None], second: Callable[[Scrape], None]) -> Callable[[Scrape], None]:
+    def sink(scrape: Scrape) -> None:
+        first(scrape)
+        second(scrape)
+
+    return sink
 
 
 def _scraper(

@@ -13,6 +13,7 @@ import orjson
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, UsageError
 from aitrace.runstore import read_run, require_unused
 from aitrace.units import ns_from_duration, per_s_from_rate
+from replayer.commands.grouped import GroupedCommand
 from replayer.commands.replay import replay
 from replayer.search.backlog import find_backlog
 from replayer.search.bisection import Bisection, Levels
@@ -61,7 +62,7 @@ class _Order:
     """Of each run, but for its load and its directory."""
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.option(
     "--slo",
     required=True,

@@ -1,11 +1,12 @@
-"""I/O: `aitrace replay --ab`: plays one plan in several ways, a run each, and sets the runs side by side."""
+"""I/O: `aitrace replay --ab`: plays one plan in several ways, each into a directory of its own, and compares them.
 
-from collections.abc import Sequence
+What is said of them is what `aitrace compare` says of the directories.
+"""
+
 from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 from click.core import ParameterSource
 
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, UsageError
@@ -13,8 +14,8 @@ from aitrace.runstore import require_unused
 from replayer.commands.load_options import hints_from_file
 from replayer.identity.identity_names import IDENTITY_NAMES
 from replayer.retry import RETRY_NAMES
-from replayer.search.child_runs import ChildEnd, ChildRuns, arguments_of
-from replayer.search.comparison import Ways, compare, comparison_json, table_lines, turns, ways_from_text
+from replayer.search.child_runs import ChildEnd, ChildRuns, arguments_of, show_comparison
+from replayer.search.ways import Ways, turns, ways_from_text
 
 _OFF = "off"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -33,39 +34,38 @@ def play_ways(context: click.Context, text: str, repeats: int, output: Path, *, 
     _check(ways, context.params)
     require_unused(output)
     given = arguments_of(context, without=("ab", "repeat", "output", "as_json", "no_live", ways.option))
-    names = [
-        [_LETTERS[way] + (f"-{repeat + 1}" if repeats > 1 else "") for repeat in range(repeats)]
-        for way in range(len(ways.values))
-    ]
-    summaries: list[list[dict[str, Any]]] = [[] for _ in ways.values]
+    directories = [output / letter for letter in _LETTERS[: len(ways.values)]]
+    whole = [0 for _ in ways.values]
     codes = [EXIT_OK]
     with ChildRuns() as runs:
         for way, repeat in turns(len(ways.values), repeats):
-            run = output / names[way][repeat]
-            _say(f"{names[way][repeat]}: {ways.option} {ways.values[way]}")
+            run = directories[way] / str(repeat + 1)
+            _say(f"{run}: {ways.option} {ways.values[way]}")
             end = runs.play([f"--output={run}", *_option(ways, way), *given])
             codes.append(end.exit_code if end.summary is not None else max(end.exit_code, EXIT_IN_DOUBT))
-            summary = _whole_summary(end, names[way][repeat], is_interrupted=runs.is_interrupted)
-            if summary is not None:
-                summaries[way].append(summary)
-            if summary is None or runs.is_interrupted:
+            is_whole = _is_whole(end, run, is_interrupted=runs.is_interrupted)
+            whole[way] += is_whole
+            if end.summary is None or runs.is_interrupted:
                 break
-    _show(ways, summaries, as_json=as_json)
+    if not all(whole):
+        _say("There is nothing to compare: not every way was played")
+    else:
+        codes.append(show_comparison(directories, as_json=as_json))
     return max(codes)
 
 
-def _whole_summary(end: ChildEnd, name: str, *, is_interrupted: bool) -> dict[str, Any] | None:
-    """What is compared of a run, which is told; None if it was not played to its end."""
+def _is_whole(end: ChildEnd, run: Path, *, is_interrupted: bool) -> bool:
+    """Whether a run was played to its end, which is told."""
     if end.summary is None:
         if not is_interrupted:
             _say(end.said)
-        return None
+        return False
     doubts = "; ".join(end.summary["in_doubt"])
     _say(f"   {f'in doubt: {doubts}' if doubts else 'fine'}")
     if end.summary["interrupted"]:
-        _say(f"{name} was stopped, and is left out of the comparison")
-        return None
-    return end.summary
+        _say(f"{run} was stopped, and is left out of the comparison")
+        return False
+    return True
 
 
 def _check(ways: Ways, params: dict[str, Any]) -> None:
@@ -84,19 +84,6 @@ def _check(ways: Ways, params: dict[str, Any]) -> None:
 def _option(ways: Ways, way: int) -> list[str]:
     value = ways.values[way]
     return [] if ways.option == "hints" and value == _OFF else [f"--{ways.option}={value}"]
-
-
-def _show(ways: Ways, summaries: Sequence[Sequence[dict[str, Any]]], *, as_json: bool) -> None:
-    if not all(summaries):
-        _say("There is nothing to compare: not every way was played")
-        return
-    compared = compare(summaries)
-    if as_json:
-        runs = [[summary["run"] for summary in of_way] for of_way in summaries]
-        click.echo(orjson.dumps(comparison_json(compared, ways, runs), option=orjson.OPT_INDENT_2))
-        return
-    for line in table_lines(compared, ways.values):
-        click.echo(line)
 
 
 def _say(text: str) -> None:

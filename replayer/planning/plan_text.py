@@ -31,7 +31,12 @@ def _facts(summary: PlanSummary) -> Iterator[tuple[str, str]]:
             summary.sending_ns, lambda ns: f"{_length_text(ns)} from the first to the last call due"
         ),
     )
-    yield "Duration", _not_known_or(summary.duration_ns, duration_from_ns)
+    yield (
+        "Duration",
+        _not_known_or(
+            summary.duration_ns, lambda ns: f"{duration_from_ns(ns)} if answers take as long as recorded"
+        ),
+    )
     if summary.cut_ns is not None:
         yield "Cut", _cut_text(summary, summary.cut_ns)
     if summary.unmeasured_calls:

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import orjson
@@ -9,6 +10,7 @@ from aitrace.codec import encode_line
 from aitrace.store import read_trace, write_trace
 from aitrace.testing import make_trace
 from replayer.commands.plan import plan
+from replayer.commands.replay import replay
 from replayer.planning.options import LoadOptions
 from replayer.planning.plan_summary import PlanSummary
 
@@ -236,3 +238,41 @@ def test_an_absolute_schedule_is_named(trace_path):
 def test_a_shape_that_makes_no_sense_is_wrong_use(trace_path, options):
     result = run(trace_path, *options)
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_the_line_of_a_replay_can_be_planned_and_nothing_of_its_target_is_used(tmp_path, trace_path):
+    line = [
+        "--url",
+        "http://127.0.0.1:1",
+        "--protocol",
+        "chat",
+        "-o",
+        str(tmp_path / "run"),
+        "--text-seed",
+        "7",
+    ]
+    line += [
+        "--api-key-file",
+        str(tmp_path / "none"),
+        "--metrics",
+        "http://127.0.0.1:1/metrics",
+        "--workers",
+        "2",
+    ]
+    line += ["--ab", "identity=native,none", "--repeat", "2", "--no-live", "--time-scale", "0.5"]
+    assert shown(trace_path, *line) == shown(trace_path, "--time-scale", "0.5")
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_option_of_a_replay_is_one_of_a_plan():
+    assert {param.name for param in replay.params} <= {param.name for param in plan.params}
+
+
+def test_an_option_that_nobody_knows_is_refused_all_the_same(trace_path):
+    assert run(trace_path, "--urll", "http://127.0.0.1:1").exit_code == 2
+
+
+def test_the_duration_says_what_it_rests_on(trace_path):
+    assert re.search(
+        r"^Duration .* if answers take as long as recorded$", run(trace_path).stdout, re.MULTILINE
+    )
