@@ -1,4 +1,4 @@
-"""I/O: the report as one HTML file that needs no network: reads the page's parts from this package and plotly's.
+"""I/O: a document as one HTML file that needs no network: reads the page's parts from this package and plotly's.
 
 Plotly's JavaScript travels as gzip in base64 and is inflated in the page. A content security policy names the hashes
 of the page's scripts and allows no connections, so nothing that slipped into the data could run or be sent.
@@ -7,7 +7,6 @@ of the page's scripts and allows no connections, so nothing that slipped into th
 import base64
 import gzip
 import hashlib
-from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
@@ -15,48 +14,20 @@ import jinja2
 import orjson
 from plotly.offline import get_plotlyjs
 
-from reports.charts import (
-    Figure,
-    cache_by_gap,
-    cache_three_ways,
-    itl_ecdf,
-    lateness_ecdf,
-    lateness_over_time,
-    load_over_time,
-    session_slowdown,
-    ttft_by_prefill,
-    ttft_ecdf,
-    ttft_over_time,
-)
-from reports.page import PageText, page_text
-from reports.summary import Report
-from reports.timeline import timeline
+from reports.document import Document, Figure
 
-FIGURES: tuple[Callable[[Report], Figure], ...] = (
-    ttft_ecdf,
-    ttft_over_time,
-    ttft_by_prefill,
-    itl_ecdf,
-    session_slowdown,
-    cache_three_ways,
-    cache_by_gap,
-    timeline,
-    lateness_ecdf,
-    lateness_over_time,
-    load_over_time,
-)
-"""Figures of the page; the template places them by id."""
+SCRIPTS = ("tables.js", "zoom.js", "page.js")
+"""The page's own script in its parts, in order."""
 
 
-def html_from_report(report: Report) -> str:
+def html_from_document(document: Document) -> str:
     """The whole page."""
-    figures = {figure.id: figure for figure in (draw(report) for draw in FIGURES)}
-    script = _asset("page.js")
+    figures = document.figures()
+    script = '"use strict";\n' + "".join(_asset(name) for name in SCRIPTS)
     plotly = get_plotlyjs()
-    text: PageText = page_text(report)
     template = _environment().get_template("page.html.j2")
     return template.render(
-        text=text,
+        document=document,
         figures=figures,
         style=_asset("page.css"),
         script=script,
@@ -64,7 +35,7 @@ def html_from_report(report: Report) -> str:
         plotly_hash=_source_hash(plotly),
         # mtime 0: the same run gives the same page, byte by byte.
         plotly_gzip=base64.b64encode(gzip.compress(plotly.encode(), 9, mtime=0)).decode(),
-        data=script_safe_json({name: _json_from_figure(figure) for name, figure in figures.items()}),
+        data=script_safe_json({figure.id: _json_from_figure(figure) for figure in figures}),
     )
 
 
@@ -77,7 +48,7 @@ def script_safe_json(value: Any) -> str:
 
 
 def _json_from_figure(figure: Figure) -> dict[str, Any]:
-    return {"traces": figure.traces, "layout": figure.layout}
+    return {"traces": figure.traces, "layout": figure.layout, "columns": figure.columns}
 
 
 def _environment() -> jinja2.Environment:

@@ -1,8 +1,6 @@
 """`aitrace report` as a user runs it, and the page in a browser without a network."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import orjson
@@ -12,10 +10,10 @@ from click.testing import CliRunner
 from aitrace.cli import main
 from aitrace.runstore import RunWriter
 from aitrace.store import write_trace
+from reports.browser import CHROMIUM, open_browser
 from reports.html import script_safe_json
 from reports.testing import make_up_run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed to open the page with")
 
 
@@ -123,11 +121,11 @@ def test_a_damaged_file_is_bad_input_and_leaves_no_page(tmp_path, name, content,
     assert not list(run.glob("report.html*"))
 
 
-def test_a_trace_is_no_run(tmp_path):
+def test_a_trace_is_no_run_and_has_a_report_of_its_own(tmp_path):
     run = write_run(tmp_path / "run", make_up_run(trees=2, calls=3))
-    result = report(run / "trace.aitrace")
-    assert result.exit_code == 3
-    assert "trace.aitrace: is a file, expected a run directory\nHint: aitrace replay" in result.stderr
+    value = orjson.loads(report(run / "trace.aitrace", "--json", "--no-html").stdout)
+    assert (value["kind"], value["trace"]["name"]) == ("trace", "trace.aitrace")
+    assert orjson.loads(report(run, "--json", "--no-html").stdout)["kind"] == "run"
 
 
 def test_what_is_no_run_is_bad_input(tmp_path):
@@ -147,50 +145,20 @@ def test_no_page_and_a_page_exclude_each_other(fine_run):
     assert report(fine_run, "--no-html", "-o", "x.html").exit_code == 2
 
 
-def browse(path: Path, profile: Path) -> tuple[str, list[str]]:
-    """The page's DOM after its scripts ran, and what the browser's console said; no name can be resolved."""
-    assert CHROMIUM is not None
-    done = subprocess.run(
-        [
-            CHROMIUM,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            "--enable-logging=stderr",
-            "--v=0",
-            f"--user-data-dir={profile}",
-            "--window-size=1280,2000",
-            "--virtual-time-budget=30000",
-            "--dump-dom",
-            path.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-
 def faults(path: Path, profile: Path) -> list[str]:
     """What is wrong with the page in a browser; empty if every figure was drawn and the console is silent."""
-    dom, console = browse(path, profile)
-    state = dict(re.findall(r'data-(\w+)="([^"]*)"', re.search(r"<html[^>]*>", dom)[0]))
-    found = [f"console: {line}" for line in console]
+    with open_browser(profile) as browser:
+        page = browser.open(path)
+        page.draw_all()
+        found = page.faults()
+        state = page.value("({...document.documentElement.dataset})")
+        figures = page.value("[...document.querySelectorAll('.plot')].map((one) => [one.id, one.innerHTML])")
     if state["state"] != "ready" or state["errors"] != "0":
         found.append(f"state: {state}")
-    if state.get("drawn") != state["figures"]:
-        found.append(f"figures: {state.get('drawn')} of {state['figures']} drawn")
-    parts = re.split(r'<div class="plot[^"]*" id="([\w-]+)"', dom)
-    for name, body in zip(parts[1::2], parts[2::2], strict=True):
-        shapes = re.findall(r'<g class="trace.*?<path[^>]* d="M[\d.]+', body, re.DOTALL)
-        if not shapes:
+    if state["drawn"] != state["figures"]:
+        found.append(f"figures: {state['drawn']} of {state['figures']} drawn")
+    for name, body in figures:
+        if not re.search(r'<g class="trace.*?<path[^>]* d="M[\d.]+', body, re.DOTALL):
             found.append(f"{name}: no trace was drawn")
     return found
 
@@ -247,7 +215,13 @@ def test_a_browser_that_cannot_inflate_says_so_and_shows_the_tables(page, tmp_pa
     blind = script.replace('"DecompressionStream" in window', "false")
     old = tmp_path / "old.html"
     old.write_text(text.replace(script, blind).replace(source_hash(script), source_hash(blind)))
-    dom, console = browse(old, tmp_path / "profile")
-    assert 'data-state="no-charts"' in dom
-    assert re.search(r'<p id="no-charts" class="note">This browser cannot inflate', dom)
-    assert console == []
+    with open_browser(tmp_path / "profile") as browser:
+        page = browser.open(old)
+        assert page.faults() == []
+        assert page.value("document.documentElement.dataset.state") == "no-charts"
+        assert page.value("document.getElementById('no-charts').innerText").startswith(
+            "This browser cannot inflate"
+        )
+        assert page.value("[...document.querySelectorAll('.plot')].every((one) => one.offsetHeight === 0)")
+        page.value("document.querySelectorAll('.tools [aria-controls]').forEach((one) => one.click())")
+        assert page.value("[...document.querySelectorAll('.data')].every((one) => one.querySelector('td'))")

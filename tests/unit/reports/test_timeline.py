@@ -1,9 +1,10 @@
 import pytest
 
+from aitrace.results import Attempt
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result
+from reports.figures.timeline import MAX_ROWS, timeline
 from reports.summary import report_from_facts
-from reports.timeline import MAX_ROWS, timeline
 
 S = 10**9
 
@@ -43,6 +44,17 @@ def test_a_call_is_a_gap_a_wait_and_a_stream(drawn):
 )
 def test_gaps_are_told_apart_by_cause(drawn, cause, name):
     assert name in bars(drawn([make_call_result(1, gap_cause=cause, at_ns=5 * S)]))
+
+
+@pytest.mark.parametrize(("cause", "words"), [("backoff", "backoff in the recording"), (None, "not known")])
+def test_hover_tells_the_cause_of_a_gap_in_words(drawn, cause, words):
+    figure = drawn([make_call_result(1, call=1, gap_cause=cause, at_ns=5 * S)])
+    assert figure.traces[0]["text"] == [f"gap before call 1: {words}"]
+
+
+def test_hover_tells_an_error_in_words(drawn):
+    figure = drawn([make_call_result(0, error="http_error", status=500, error_text="boom")])
+    assert figure.traces[-1]["text"][0].endswith("<br>HTTP error 500: boom")
 
 
 def test_a_failed_call_is_one_red_bar_with_a_mark(drawn):
@@ -109,3 +121,44 @@ def test_one_tree_of_too_many_sessions_is_cut(drawn):
 def test_sessions_of_which_nothing_was_sent_have_no_row(drawn):
     figure = drawn([make_call_result(0, sent_ns=None, unsent="interrupted")])
     assert figure.traces == []
+
+
+def test_earlier_tries_and_the_wait_after_them_have_bars_and_marks(drawn):
+    attempts = (
+        Attempt(sent_ns=1 * S, end_ns=2 * S, status=429, error="refused", wait_ns=3 * S),
+        Attempt(end_ns=6 * S, error="connect", wait_ns=0),
+    )
+    call = make_call_result(
+        0,
+        call=7,
+        attempts=attempts,
+        due_ns=S,
+        retry_due_ns=6 * S,
+        sent_ns=6 * S,
+        first_token_ns=7 * S,
+        last_token_ns=7 * S,
+    )
+    figure = drawn([call])
+    assert bars(figure) == {
+        "backoff after a try": [(0, 2.0, 3.0)],
+        "waiting for the first token": [(0, 6.0, 1.0)],
+        "refused or failed": [(0, 1.0, 1.0), (0, 6.0, 0.0)],
+    }
+    marks = figure.traces[-1]
+    assert marks["x"] == [1.0, 6.0]
+    assert marks["text"] == ["try 1 of call 7: refused 429", "try 2 of call 7: no connection"]
+
+
+def test_tries_of_sessions_that_are_not_drawn_have_no_bars(drawn):
+    attempt = Attempt(sent_ns=0, end_ns=1, status=429, error="refused", wait_ns=S)
+    calls = [
+        make_call_result(i, session=i, root=i, at_ns=i * S, gap_ns=None, attempts=(attempt,) * (i == 1))
+        for i in range(MAX_ROWS * 2)
+    ]
+    assert "backoff after a try" not in bars(drawn(calls))
+
+
+def test_marks_are_left_out_of_the_table_that_has_the_bars(drawn):
+    figure = drawn([make_call_result(0, error="refused", status=429)])
+    assert [trace.get("meta") for trace in figure.traces] == [None, {"in_table": False}]
+    assert figure.columns["y"] == "session"

@@ -1,0 +1,1 @@
+"""The sections of a run's report, each from its own part of the numbers."""
