@@ -8,8 +8,8 @@ OUT ?= out
 # Test processes: twice the cores, since most of the time of the tests in tests/e2e is waiting.
 JOBS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 
-.PHONY: demo test lint types unit alone test-clients test-engines test-engine-llama test-engine-smg test-engine-dynamo \
-	coverage bench format clean
+.PHONY: demo test lint types unit modules alone test-clients test-engines test-engine-llama test-engine-smg test-engine-dynamo \
+	coverage bench docs format clean
 
 # Exit code 1 says that the run is in doubt, as on a busy machine: the report has been written and says why.
 demo: $(VENV)/installed
@@ -27,6 +27,10 @@ types: $(VENV)/installed
 # By file, in the order of their names: tests/e2e, which has the longest, comes first, and what a file shares is made once.
 unit: $(VENV)/installed
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not alone"
+
+# The same without tests/e2e: what depends on the version of Python is in the modules, not between processes.
+modules: $(VENV)/installed
+	$(BIN)/pytest -n $(JOBS) -m "not alone" tests/unit tests/property
 
 # Tests that compare clocks of two processes: nothing else may run beside them.
 alone: $(VENV)/installed
@@ -50,13 +54,18 @@ test-engine-llama test-engine-smg test-engine-dynamo: test-engine-%: $(VENV)/ins
 coverage: $(VENV)/installed
 	$(BIN)/pytest -n auto -q --cov --cov-branch --cov-report=term:skip-covered tests/unit tests/property
 
-# Not part of `test`: numbers of a busy machine fail nobody. About twelve minutes; docs/performance.md has the results, and
+# Not part of `test`: numbers of a busy machine fail nobody. About sixteen minutes; docs/performance.md has the results, and
 # how to give bench/peers.py other load generators.
 bench: $(VENV)/installed
 	$(BIN)/python bench/commands.py
 	$(BIN)/python bench/replay.py
 	$(BIN)/python bench/record.py
+	$(BIN)/python bench/report.py
 	$(BIN)/python bench/peers.py --rounds 1
+
+# The tables of docs/metrics.md, from the definitions.
+docs: $(VENV)/installed
+	$(BIN)/python -m reports.metrics_page docs/metrics.md
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .

@@ -1,26 +1,10 @@
-import re
-from pathlib import Path
-
 from aitrace.testing import make_run_header
 from reports.answers import answers_from_facts
+from reports.measures.time_metrics import SERIES
 from reports.metrics import DISTRIBUTIONS, METRICS, NUMBERS, TABLES
 from reports.tables import facts_from_run
-from reports.time_metrics import SERIES
 
-DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 UNIT_SUFFIXES = {"ms": "_ms", "s": "_s", "tokens": "_tokens", "tokens/s": "_tokens_per_s", "": "_ratio"}
-
-
-def documented():
-    rows = re.findall(
-        r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", DOCS.read_text().replace("\\|", "¦"), re.MULTILINE
-    )
-    return {name: tuple(text.replace("¦", "|") for text in texts) for name, *texts in rows}
-
-
-def test_the_docs_define_every_number_as_the_program_does():
-    defined = {m.name: (m.unit or "1", m.formula, m.population) for m in METRICS.values()}
-    assert documented() == defined
 
 
 def test_no_two_numbers_have_one_name():
