@@ -34,4 +34,4 @@ def thinned(line: Line, *, points: int) -> Line:
         return line
     edges = np.linspace(line.at_s[0], line.at_s[-1], points, endpoint=False)
     starts = np.unique(np.searchsorted(line.at_s, edges))
-    return Line(name=line.name, at_s=line.at_s[starts], values=np.maximum.reduceat(line.values, starts))
+    return Line(name=line.name, at_s=line.at_s[starts], values=np.fmax.reduceat(line.values, starts))

@@ -4,8 +4,10 @@ The expected time of a session is what it would take if every answer took its re
 scaled one; the plan says it call by call (`planned_ns`).
 """
 
+import numpy as np
 import polars as pl
 
+from aitrace.columns import CALL_CLASSES, NOT_KNOWN, call_columns
 from aitrace.schema import Trace
 
 IS_SENT = pl.col("sent_ns").is_not_null()
@@ -18,7 +20,7 @@ IS_CUT = IS_STOPPED | pl.col("unsent").is_in(["interrupted", "duration", "worker
 )
 """Of calls: the end of the run, or of the process that played it, cut it off, in flight or before it was sent."""
 
-_IS_FATAL = IS_FAILED & ~IS_STOPPED & (pl.col("call_class") != "auxiliary")
+IS_FATAL = IS_FAILED & ~IS_STOPPED & (pl.col("call_class") != "auxiliary")
 """Of calls: a session does not go on after it."""
 
 IS_PLAYED = pl.col("is_whole") & (pl.col("complete_calls") == pl.col("calls"))
@@ -30,14 +32,12 @@ def planned_counts(trace: Trace | None) -> dict[int, int]:
 
     A replay sends neither the attempts that a later one replaces nor calls that only count tokens.
     """
-    of_tree: dict[int, int] = {}
     if trace is None:
-        return of_tree
-    for call in trace.calls:
-        root = trace.sessions[call.session].root
-        is_sent = call.retry_of is None and call.call_class != "count_tokens"
-        of_tree[root] = of_tree.get(root, 0) + is_sent
-    return of_tree
+        return {}
+    calls = call_columns(trace)
+    is_sent = (calls.retry_of == NOT_KNOWN) & (calls.call_class != CALL_CLASSES.index("count_tokens"))
+    roots, place = np.unique(calls.root, return_inverse=True)
+    return dict(zip(roots.tolist(), np.bincount(place[is_sent], minlength=len(roots)).tolist(), strict=True))
 
 
 def grouped(calls: pl.DataFrame, by: list[str], missing: pl.Expr) -> pl.DataFrame:
@@ -58,7 +58,7 @@ def grouped(calls: pl.DataFrame, by: list[str], missing: pl.Expr) -> pl.DataFram
         IS_COMPLETE.sum().cast(pl.Int64).alias("complete_calls"),
         IS_FAILED.sum().cast(pl.Int64).alias("failed_calls"),
         IS_STOPPED.sum().cast(pl.Int64).alias("stopped_calls"),
-        _IS_FATAL.sum().cast(pl.Int64).alias("fatal_calls"),
+        IS_FATAL.sum().cast(pl.Int64).alias("fatal_calls"),
         (pl.col("unsent") == "session_lost").fill_null(value=False).sum().cast(pl.Int64).alias("lost_calls"),
         IS_CUT.sum().cast(pl.Int64).alias("cut_calls"),
         (pl.col("phase") == "warm_up").sum().cast(pl.Int64).alias("warm_up_calls"),

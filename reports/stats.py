@@ -1,23 +1,26 @@
-"""Pure: quantiles, the sample sizes they need, and confidence intervals by bootstrap over sessions.
+"""Pure: quantiles, and confidence intervals by bootstrap over sessions.
 
 A quantile here is the inverted CDF: the smallest value of the sample that at least the share q of the sample does
 not exceed. It is always a value that was measured; nothing is interpolated.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from aitrace.quantiles import min_count
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MIN_CLUSTERS = 5
 """Fewer sessions than this give no interval: resampling them says little about sessions not seen."""
-_VALUES_ABOVE = 2
 _Z95 = 1.959964
 _CELLS_PER_CHUNK = 4_000_000
+_FIRST_REACH = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,23 +33,19 @@ class Interval:
     """Upper end, in the unit of the values."""
 
 
-def min_count(q: float) -> int:
-    """Values a sample must have before its quantile q is shown.
-
-    Two values must lie beyond an upper quantile, so p90 needs 20, p95 40 and p99 200; the median and what lies below
-    it need one.
-    """
-    if q <= 0.5:
-        return 1
-    # Rounded before the ceiling: 2 / (1 - 0.99) is a little more than 200 in binary.
-    return math.ceil(round(_VALUES_ABOVE / (1 - q), 6))
-
-
 def quantile(values: Floats, q: float) -> float | None:
     """Inverted CDF at q, whatever the size of the sample; None for an empty one."""
     if values.size == 0:
         return None
     return float(np.quantile(values, q, method="inverted_cdf"))
+
+
+def shown_quantiles(values: Floats, qs: Sequence[float]) -> list[float | None]:
+    """`shown_quantile` at each q, from one pass over the values."""
+    if values.size == 0:
+        return [None] * len(qs)
+    found = np.quantile(values, qs, method="inverted_cdf").tolist()
+    return [value if values.size >= min_count(q) else None for q, value in zip(qs, found, strict=True)]
 
 
 def shown_quantile(values: Floats, q: float) -> float | None:
@@ -88,20 +87,59 @@ def cluster_bootstrap(
     order = np.argsort(values, kind="stable")
     ordered, members = values[order], members[order]
     rng = np.random.default_rng(seed)
-    even = np.full(names.size, 1 / names.size)
-    estimates: list[Floats] = []
-    chunk = max(1, _CELLS_PER_CHUNK // values.size)
+    sizes = np.bincount(members)
+    estimates = np.empty((draws, len(qs)))
+    chunk = max(1, _CELLS_PER_CHUNK // names.size)
     for start in range(0, draws, chunk):
-        times_drawn = rng.multinomial(names.size, even, size=min(chunk, draws - start))
-        estimates.append(_weighted_quantiles(ordered, times_drawn[:, members], qs))
-    per_draw = np.concatenate(estimates)
+        drawn = _times_drawn(rng, names.size, min(chunk, draws - start))
+        totals = drawn @ sizes
+        for column, q in enumerate(qs):
+            ranks = np.ceil(q * totals - 1e-9).astype(np.int64).clip(min=1)
+            middle = round(q * values.size)
+            estimates[start : start + chunk, column] = ordered[_places(members, drawn, ranks, middle)]
     return tuple(
-        _interval(per_draw[:, column]) if values.size >= min_count(q) else None for column, q in enumerate(qs)
+        _interval(estimates[:, column]) if values.size >= min_count(q) else None
+        for column, q in enumerate(qs)
     )
 
 
-def wilson(hits: int, count: int) -> Interval | None:
-    """95 % interval of a share by Wilson's score; None of nothing."""
+def _times_drawn(rng: np.random.Generator, clusters: int, draws: int) -> Ints:
+    """How often each cluster is in each draw of so many clusters with replacement."""
+    drawn = rng.integers(0, clusters, size=(draws, clusters)) + np.arange(draws)[:, None] * clusters
+    return np.bincount(drawn.ravel(), minlength=draws * clusters).reshape(draws, clusters)
+
+
+def _places(members: Ints, drawn: Ints, ranks: Ints, middle: int) -> Ints:
+    """Of each draw, the place of the first value up to which so many were drawn.
+
+    Only values around the expected place are counted one by one; where that was not enough, more are.
+
+    Args:
+        members: Cluster of each value, in order of the values.
+        drawn: How often each cluster was, a row per draw.
+        middle: About where the places are.
+    """
+    reach = _FIRST_REACH
+    places = np.zeros(len(ranks), np.int64)
+    asked = np.arange(len(ranks))
+    while asked.size:
+        low, high = max(0, middle - reach), min(members.size, middle + reach)
+        before = drawn[asked] @ np.bincount(members[:low], minlength=drawn.shape[1])
+        rows = max(1, _CELLS_PER_CHUNK // (high - low))
+        for part in np.split(np.arange(asked.size), range(rows, asked.size, rows)):
+            inside = drawn[asked[part]][:, members[low:high]].cumsum(axis=1)
+            found = inside + before[part, None] >= ranks[asked[part], None]
+            places[asked[part]] = low + found.argmax(axis=1)
+            # What lies outside is looked for again.
+            is_out = (before[part] >= ranks[asked[part]]) | ~found[:, -1]
+            places[asked[part][is_out]] = -1
+        asked = asked[places[asked] < 0]
+        reach *= 8
+    return places
+
+
+def wilson(hits: float, count: float) -> Interval | None:
+    """95 % interval of a share by Wilson's score; None of nothing. Counts of what is not independent may be fractions."""
     if count == 0:
         return None
     share, square = hits / count, _Z95 * _Z95 / count
@@ -127,16 +165,6 @@ def _ranks(values: Floats) -> Floats:
     ends = counts.cumsum()
     means: Floats = (ends - (counts - 1) / 2).astype(np.float64)
     return means[places]
-
-
-def _weighted_quantiles(ordered: Floats, weights: Ints, qs: tuple[float, ...]) -> Floats:
-    """Inverted CDF of each row of weights over the sorted values."""
-    cumulated = weights.cumsum(axis=1)
-    totals = cumulated[:, -1]
-    columns = [
-        ordered[(cumulated >= np.ceil(q * totals - 1e-9).clip(min=1)[:, None]).argmax(axis=1)] for q in qs
-    ]
-    return np.stack(columns, axis=1)
 
 
 def _interval(estimates: Floats) -> Interval:

@@ -3,44 +3,26 @@
 Every figure and every number of a report is computed from these frames, see `reports/metrics.py`.
 """
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import get_args, get_type_hints
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
 
+import numpy as np
 import polars as pl
 
+from aitrace.columns import NOT_KNOWN, CallColumns, call_columns
 from aitrace.errors import InputError
-from aitrace.identity import BlockIdentity
-from aitrace.prompts import PromptResolver, prompt_size
-from aitrace.results import NO_COLUMNS, CallResult, RunEnd, RunHeader, Scrape, call_columns
-from aitrace.schema import Header, Trace, Usage
-from reports.cache_model import CachePrompt, Hits, PromptRuns, unlimited_cache
+from aitrace.results import CallResult, RunEnd, RunHeader, Scrape
+from aitrace.schema import Trace
+from reports.cache.bound import SentCalls, bound_sizes
+from reports.cache.paths import TracePaths
+from reports.call_lines import CallRows, rows_from_calls
 from reports.sessions import grouped, planned_counts
 from reports.tries import tries_frame
 
+Value = TypeVar("Value")
 _Schema = dict[str, type[pl.DataType]]
-
-
-def _schema_of(record: type, prefix: str = "") -> _Schema:
-    """A column per field; fields are integers, flags or texts, or None beside them."""
-    schema: _Schema = {}
-    for name, hint in get_type_hints(record).items():
-        types = get_args(hint) or (hint,)
-        schema[prefix + name] = pl.Int64 if int in types else pl.Boolean if bool in types else pl.String
-    return schema
-
-
-USAGE_SCHEMA = _schema_of(Usage, "usage_")
-"""One column per field of `Usage`, in its order."""
-
-CALL_SCHEMA: _Schema = {
-    **{name: kind for name, kind in _schema_of(CallResult).items() if name not in NO_COLUMNS},
-    "earlier_tries": pl.Int64,
-    "backoff_ns": pl.Int64,
-}
-"""One column per field of `CallResult`, and of its earlier tries their number and waits; `usage` follows as
-`USAGE_SCHEMA`."""
 
 TRACE_SCHEMA: _Schema = {
     "recorded_start_ns": pl.Int64,
@@ -68,7 +50,8 @@ SCRAPE_SCHEMA: _Schema = {
 }
 """One row per reading; null where the engine does not have the value or the reading failed."""
 
-_TURNED_AWAY = ("refused", "connect", "http_error")
+TURNED_AWAY = ("refused", "connect", "http_error")
+"""Errors after which nothing of a prompt was computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +80,25 @@ class Facts:
     """One row per try of the calls that were dispatched, measured or not, see `reports/tries.py`."""
     scrapes: pl.DataFrame
     """`SCRAPE_SCHEMA`, in order of time."""
-    trace_header: Header | None
-    """Header of the trace that was played; None if it is not there."""
-    agents: dict[int, str | None]
-    """Kind of agent of each session of the trace; empty without a trace."""
+    trace: Trace | None
+    """The trace that was played; None if it is not there."""
+    unloaded: "Facts | None" = None
+    """A run at the same endpoint with less load, to tell its speed from; None if none was given."""
+    known: dict[Callable[["Facts"], Any], Any] = field(default_factory=dict, init=False)
+    """What `once_per_run` has computed; facts that are changed by `dataclasses.replace` begin anew."""
+
+
+def once_per_run(compute: Callable[[Facts], Value]) -> Callable[[Facts], Value]:
+    """A function of the facts that several numbers need, and that is computed but once for each run."""
+
+    @wraps(compute)
+    def known(facts: Facts) -> Value:
+        if compute not in facts.known:
+            facts.known[compute] = compute(facts)
+        value: Value = facts.known[compute]
+        return value
+
+    return known
 
 
 def facts_from_run(
@@ -113,26 +111,63 @@ def facts_from_run(
     lines_lost: int = 0,
 ) -> Facts:
     """Frames of a run, with what its trace adds."""
-    frame = calls_frame(calls).hstack(trace_frame(calls, trace, share_system=header.share_system))
-    played = frame.filter(pl.col("phase") != "prime")
-    missing = _is_missing(calls, trace, planned_calls=planned_calls(header, end))
+    return facts_from_rows(header, end, [rows_from_calls(calls)], scrapes, trace, lines_lost=lines_lost)
+
+
+def facts_from_rows(
+    header: RunHeader,
+    end: RunEnd | None,
+    parts: Iterable[CallRows],
+    scrapes: Iterable[Scrape],
+    trace: Trace | None,
+    *,
+    lines_lost: int = 0,
+) -> Facts:
+    """As `facts_from_run`, of calls that come part by part."""
+    frame, tries = _joined(parts)
+    frame = frame.hstack(trace_frame(frame, trace, share_system=header.share_system))
+    played = kept(frame, pl.col("phase") != "prime")
+    # Only a run that was cut has calls without a row.
+    is_cut = frame.height < planned_calls(header, end)
+    missing = _is_missing(played, trace) if is_cut else pl.lit(value=False)
     sessions = grouped(played, ["instance", "root", "session"], missing)
     trees = grouped(played, ["instance", "root"], missing)
     return Facts(
         header=header,
         end=end,
         lines_lost=lines_lost,
-        calls=frame.filter(pl.col("phase") == "measured"),
+        calls=kept(frame, pl.col("phase") == "measured"),
         sessions=sessions.filter(pl.col("warm_up_calls") == 0),
         trees=trees.filter(pl.col("warm_up_calls") == 0),
         every_call=frame,
         every_session=sessions,
         every_tree=trees,
-        tries=tries_frame(calls),
+        tries=tries,
         scrapes=scrapes_frame(scrapes),
-        trace_header=None if trace is None else trace.header,
-        agents={} if trace is None else {session.id: session.agent for session in trace.sessions},
+        trace=trace,
     )
+
+
+def _joined(parts: Iterable[CallRows]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The calls and the tries of all parts."""
+    calls, tries = [], []
+    for part in parts:
+        calls.append(part.calls.to_dict())
+        tries.append(part.tries)
+    # Column by column, so that no more than one of them is there twice.
+    columns = {name: pl.concat([part.pop(name) for part in calls], rechunk=True) for name in list(calls[0])}
+    return pl.DataFrame(columns), tries_frame(tries)
+
+
+def kept(frame: pl.DataFrame, where: pl.Expr, *columns: str | pl.Expr) -> pl.DataFrame:
+    """These columns of the rows that fit, all columns if none is named; no more is copied than that takes.
+
+    A copy of a million calls takes half a gigabyte, and most filters keep nearly all of them.
+    """
+    if columns:
+        return frame.lazy().filter(where).select(*columns).collect()
+    is_wanted = frame.select(where).to_series()
+    return frame if is_wanted.all() and not is_wanted.has_nulls() else frame.filter(is_wanted)
 
 
 def planned_calls(header: RunHeader, end: RunEnd | None) -> int:
@@ -148,12 +183,7 @@ def measured_from_ns(facts: Facts) -> int | None:
     return first_ns
 
 
-def calls_frame(calls: Sequence[CallResult]) -> pl.DataFrame:
-    """One row per call, in the order given."""
-    return pl.DataFrame(call_columns(calls), schema=CALL_SCHEMA | USAGE_SCHEMA)
-
-
-def scrapes_frame(scrapes: Sequence[Scrape]) -> pl.DataFrame:
+def scrapes_frame(scrapes: Iterable[Scrape]) -> pl.DataFrame:
     """One row per reading, in order of time."""
     rows = [
         {"at_ns": scrape.at_ns, "url": scrape.url, "error": scrape.error}
@@ -163,67 +193,75 @@ def scrapes_frame(scrapes: Sequence[Scrape]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCRAPE_SCHEMA).sort("at_ns", maintain_order=True)
 
 
-def trace_frame(calls: Sequence[CallResult], trace: Trace | None, *, share_system: bool) -> pl.DataFrame:
+def trace_frame(calls: pl.DataFrame, trace: Trace | None, *, share_system: bool) -> pl.DataFrame:
     """What the trace says of each call, row by row; nulls throughout without a trace."""
     if trace is None:
-        return pl.DataFrame({name: [None] * len(calls) for name in TRACE_SCHEMA}, schema=TRACE_SCHEMA)
-    for call in calls:
-        if not 0 <= call.call < len(trace.calls) or trace.calls[call.call].session != call.session:
-            raise InputError(
-                f"call {call.index} of the run plays call {call.call}, session {call.session} of the trace, "
-                f"which has no such call among its {len(trace.calls):,}",
-                hint="trace.aitrace in the run directory is not the trace that was played; put that one there.",
-            )
-    prompts = PromptResolver(trace.calls)
-    hits = _bound(calls, trace, prompts, share_system=share_system)
-    rows = []
-    for row, call in enumerate(calls):
-        times = trace.calls[call.call].times
-        hit = hits.get(row)
-        rows.append(
-            (
-                times.request_ns,
-                times.end_ns,
-                call.planned_ns,
-                prompt_size(trace, prompts.segment_ids(call.call)),
-                *((None, None, None) if hit is None else (hit.session_size, hit.tree_size, hit.other_size)),
-            )
-        )
-    return pl.DataFrame(rows, schema=TRACE_SCHEMA, orient="row")
-
-
-def _bound(
-    calls: Sequence[CallResult], trace: Trace, prompts: PromptResolver, *, share_system: bool
-) -> dict[int, Hits]:
-    """Hits of an unlimited cache by row, for the calls that were sent, in the order in which they were."""
-    identity = BlockIdentity(trace, share_system=share_system)
-    runs = PromptRuns(trace.segments, identity, trace.header.block_size)
-    sent = sorted(
-        (call.sent_ns, call.index, row) for row, call in enumerate(calls) if call.sent_ns is not None
+        return pl.DataFrame({name: [None] * calls.height for name in TRACE_SCHEMA}, schema=TRACE_SCHEMA)
+    columns, call = call_columns(trace), calls["call"].to_numpy()
+    _demand_calls(calls, columns)
+    known = {
+        "recorded_start_ns": columns.request_ns,
+        "recorded_end_ns": columns.end_ns,
+        "prompt_size": columns.prompt_size,
+    }
+    frame = pl.DataFrame({name: values[call] for name, values in known.items()}).with_columns(
+        pl.all().replace(NOT_KNOWN, None), calls["planned_ns"].alias("expected_start_ns")
     )
-    order = [row for _, _, row in sent]
-    hits = unlimited_cache(
-        CachePrompt(
-            instance=calls[row].instance,
-            root=calls[row].root,
-            session=calls[row].session,
-            runs=runs.of_prompt(prompts.segment_ids(calls[row].call), calls[row].instance),
-            is_stored=calls[row].error not in _TURNED_AWAY,
+    paths = TracePaths(trace, share_system=share_system)
+    return frame.hstack(_bound(calls, columns, paths)).select(*TRACE_SCHEMA)
+
+
+def _demand_calls(calls: pl.DataFrame, columns: CallColumns) -> None:
+    """Check that each call is one of the trace."""
+    sessions = columns.session
+    call, session = calls["call"].to_numpy(), calls["session"].to_numpy()
+    is_there = (call >= 0) & (call < len(sessions))
+    is_there[is_there] = sessions[call[is_there]] == session[is_there]
+    if not is_there.all():
+        wrong = calls.row(int(np.argmin(is_there)), named=True)
+        raise InputError(
+            f"call {wrong['index']} of the run plays call {wrong['call']}, session {wrong['session']} of the trace, "
+            f"which has no such call among its {len(sessions):,}",
+            hint="trace.aitrace in the run directory is not the trace that was played; put that one there.",
         )
-        for row in order
+
+
+def _bound(calls: pl.DataFrame, columns: CallColumns, paths: TracePaths) -> pl.DataFrame:
+    """What an unlimited cache had of the calls that were sent, in the order in which they were."""
+    sent = (
+        calls.lazy()
+        .with_row_index("row")
+        .filter(pl.col("sent_ns").is_not_null())
+        .select(
+            "row", "sent_ns", "index", "call", "instance", is_turned_away=pl.col("error").is_in(TURNED_AWAY)
+        )
+        .sort("sent_ns", "index", "row")
+        .collect()
     )
-    return dict(zip(order, hits, strict=True))
+    sizes = bound_sizes(
+        SentCalls(
+            call=sent["call"].to_numpy(),
+            instance=sent["instance"].to_numpy(),
+            is_stored=~sent["is_turned_away"].fill_null(value=False).to_numpy(),
+        ),
+        columns,
+        paths,
+    )
+    found = {"session": sizes.session, "tree": sizes.tree, "other": sizes.other}
+    bound = pl.DataFrame({f"bound_{origin}_size": values for origin, values in found.items()})
+    rows = pl.DataFrame({"row": np.arange(calls.height, dtype=np.uint32)})
+    return rows.join(sent.select("row").hstack(bound), on="row", how="left", maintain_order="left").drop(
+        "row"
+    )
 
 
-def _is_missing(calls: Sequence[CallResult], trace: Trace | None, *, planned_calls: int) -> pl.Expr:
-    """Whether planned calls of a call's tree may have left no row: only in a run that was cut."""
-    if len(calls) >= planned_calls:
-        return pl.lit(value=False)
-    rows = Counter((call.instance, call.root) for call in calls if call.phase != "prime")
+def _is_missing(played: pl.DataFrame, trace: Trace | None) -> pl.Expr:
+    """Whether planned calls of a call's tree may have left no row."""
+    rows = played.group_by("instance", "root").len()
     wanted = planned_counts(trace)
     whole = [
         {"instance": instance, "root": root}
-        for (instance, root), count in rows.items()
+        for instance, root, count in rows.iter_rows()
         if count >= wanted.get(root, count + 1)
     ]
     return ~pl.struct("instance", "root").is_in(whole)

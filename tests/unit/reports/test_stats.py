@@ -4,17 +4,12 @@ import pytest
 from reports.stats import (
     cluster_bootstrap,
     ecdf,
-    min_count,
     quantile,
     rank_correlation,
     shown_quantile,
+    shown_quantiles,
     wilson,
 )
-
-
-@pytest.mark.parametrize(("q", "count"), [(0.5, 1), (0.9, 20), (0.95, 40), (0.99, 200)])
-def test_min_count_leaves_two_values_beyond_an_upper_quantile(q, count):
-    assert min_count(q) == count
 
 
 @pytest.mark.parametrize(("q", "expected"), [(0.5, 2.0), (0.75, 3.0), (0.76, 4.0), (1.0, 4.0)])
@@ -30,6 +25,13 @@ def test_shown_quantile_needs_its_minimal_count():
     values = np.arange(1.0, 201.0)
     assert shown_quantile(values[:199], 0.99) is None
     assert shown_quantile(values, 0.99) == 198.0
+
+
+def test_several_quantiles_are_those_that_are_shown_one_by_one():
+    qs = (0.1, 0.5, 0.9, 0.95, 0.99)
+    for size in (0, 1, 19, 20, 39, 40, 199, 200, 1001):
+        values = np.random.default_rng(size).exponential(size=size)
+        assert shown_quantiles(values, qs) == [shown_quantile(values, q) for q in qs]
 
 
 def test_ecdf_gives_every_value_with_the_share_up_to_it():
@@ -74,6 +76,17 @@ def test_the_bootstrap_agrees_with_resampling_by_hand():
     low, high = np.quantile(by_hand, [0.025, 0.975])
     assert interval.low == pytest.approx(low, abs=0.1)
     assert interval.high == pytest.approx(high, abs=0.1)
+
+
+def test_the_bootstrap_of_many_values_looks_as_far_as_its_draws_reach(monkeypatch):
+    """Clusters that differ much: the quantiles of draws lie far from that of all values."""
+    rng = np.random.default_rng(5)
+    clusters = np.repeat(np.arange(8), 200)
+    values = rng.exponential(size=1600) + 10 * clusters
+    whole = cluster_bootstrap(values, clusters, (0.1, 0.5, 0.95), seed=2)
+    monkeypatch.setattr("reports.stats._FIRST_REACH", 3)
+    monkeypatch.setattr("reports.stats._CELLS_PER_CHUNK", 500)
+    assert cluster_bootstrap(values, clusters, (0.1, 0.5, 0.95), seed=2) == whole
 
 
 def test_the_bootstrap_repeats_itself():

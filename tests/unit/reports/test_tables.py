@@ -1,18 +1,13 @@
-from dataclasses import fields
-
-import polars as pl
 import pytest
 
 from aitrace.errors import InputError
-from aitrace.results import NO_COLUMNS, Attempt, CallResult, Scrape
-from aitrace.schema import Usage
+from aitrace.results import Scrape
 from aitrace.testing import TraceBuilder, make_call_result, make_run_end, make_run_header
+from reports.call_lines import rows_from_calls
 from reports.tables import (
-    CALL_SCHEMA,
     SCRAPE_SCHEMA,
     TRACE_SCHEMA,
-    USAGE_SCHEMA,
-    calls_frame,
+    facts_from_rows,
     facts_from_run,
     measured_from_ns,
     planned_calls,
@@ -21,43 +16,8 @@ from reports.tables import (
 )
 
 
-def test_every_field_of_a_call_has_a_column():
-    plain = [field.name for field in fields(CallResult) if field.name not in NO_COLUMNS]
-    assert [*plain, "earlier_tries", "backoff_ns"] == list(CALL_SCHEMA)
-    assert list(USAGE_SCHEMA) == [f"usage_{field.name}" for field in fields(Usage)]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("index", pl.Int64), ("end_ns", pl.Int64), ("new_connection", pl.Boolean), ("error", pl.String)],
-)
-def test_columns_have_the_types_of_the_fields(name, kind):
-    assert CALL_SCHEMA[name] == kind
-
-
-def test_a_call_becomes_a_row_with_its_usage():
-    attempts = [Attempt(end_ns=9, error="refused", wait_ns=wait_ns) for wait_ns in (30, 40)]
-    call = make_call_result(
-        3,
-        at_ns=70,
-        usage=Usage(input_tokens=5, cache_read_tokens=2),
-        error_text="<b>",
-        attempts=tuple(attempts),
-    )
-    (row,) = calls_frame([call]).rows(named=True)
-    plain = [name for name in CALL_SCHEMA if name not in ("earlier_tries", "backoff_ns")]
-    assert {name: row[name] for name in plain} == {name: getattr(call, name) for name in plain}
-    assert (row["earlier_tries"], row["backoff_ns"]) == (2, 70)
-    assert (row["usage_input_tokens"], row["usage_cache_read_tokens"], row["usage_output_tokens"]) == (
-        5,
-        2,
-        None,
-    )
-
-
-def test_no_calls_are_a_frame_without_rows():
-    assert calls_frame([]).schema == CALL_SCHEMA | USAGE_SCHEMA
-    assert scrapes_frame([]).schema == SCRAPE_SCHEMA
+def frame_of(calls):
+    return rows_from_calls(calls).calls
 
 
 def test_readings_are_in_order_of_time_and_lack_what_the_engine_lacks():
@@ -68,8 +28,12 @@ def test_readings_are_in_order_of_time_and_lack_what_the_engine_lacks():
     assert frame.select("running", "waiting", "error").rows() == [(None, None, "timeout"), (2.0, None, None)]
 
 
+def test_no_readings_are_a_frame_without_rows():
+    assert scrapes_frame([]).schema == SCRAPE_SCHEMA
+
+
 def test_without_a_trace_its_columns_are_empty():
-    frame = trace_frame([make_call_result()], None, share_system=False)
+    frame = trace_frame(frame_of([make_call_result()]), None, share_system=False)
     assert frame.schema == TRACE_SCHEMA
     assert frame.row(0) == (None,) * len(TRACE_SCHEMA)
 
@@ -85,20 +49,26 @@ def two_calls():
 def test_the_bound_follows_the_order_of_sending_not_of_the_plan():
     """Sent in reverse the shorter prompt is found whole, and the longer one is the first."""
     calls = [make_call_result(0, at_ns=900), make_call_result(1, at_ns=100)]
-    frame = trace_frame(calls, two_calls(), share_system=False)
+    frame = trace_frame(frame_of(calls), two_calls(), share_system=False)
     assert frame["bound_session_size"].to_list() == [640, 0]
     assert frame["prompt_size"].to_list() == [640, 768]
 
 
 def test_calls_that_were_not_sent_have_no_bound_and_lend_none():
     calls = [make_call_result(0, sent_ns=None), make_call_result(1)]
-    assert trace_frame(calls, two_calls(), share_system=False)["bound_session_size"].to_list() == [None, 0]
+    assert trace_frame(frame_of(calls), two_calls(), share_system=False)["bound_session_size"].to_list() == [
+        None,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(("error", "hit"), [("refused", 0), ("connect", 0), ("http_error", 0), ("cut", 640)])
 def test_prompts_that_were_turned_away_are_not_reused(error, hit):
     calls = [make_call_result(0, error=error), make_call_result(1, at_ns=10)]
-    assert trace_frame(calls, two_calls(), share_system=False)["bound_session_size"].to_list() == [0, hit]
+    assert trace_frame(frame_of(calls), two_calls(), share_system=False)["bound_session_size"].to_list() == [
+        0,
+        hit,
+    ]
 
 
 def test_shared_system_prompts_count_between_trees_only_if_they_were_played_so():
@@ -108,8 +78,8 @@ def test_shared_system_prompts_count_between_trees_only_if_they_were_played_so()
         builder.call(builder.session(harness="claude-code"), [system])
     trace = builder.trace()
     calls = [make_call_result(0), make_call_result(1, at_ns=10, session=1, root=1)]
-    apart = trace_frame(calls, trace, share_system=False)
-    shared = trace_frame(calls, trace, share_system=True)
+    apart = trace_frame(frame_of(calls), trace, share_system=False)
+    shared = trace_frame(frame_of(calls), trace, share_system=True)
     assert apart["bound_other_size"].to_list() == [0, 0]
     assert shared["bound_other_size"].to_list() == [0, 1000]
 
@@ -141,7 +111,9 @@ def test_calls_that_are_not_measured_are_left_out_and_kept_beside(facts_of):
 
 def test_what_was_primed_is_in_the_bound():
     calls = [make_call_result(0, phase="prime"), make_call_result(1, at_ns=10)]
-    assert trace_frame(calls, two_calls(), share_system=False)["bound_session_size"].to_list()[1] > 0
+    assert (
+        trace_frame(frame_of(calls), two_calls(), share_system=False)["bound_session_size"].to_list()[1] > 0
+    )
 
 
 def test_trees_in_store_that_did_not_start_are_not_planned(facts_of):
@@ -154,3 +126,15 @@ def test_what_is_measured_begins_with_its_first_due_call(facts_of):
     calls = [make_call_result(0, due_ns=5, phase="warm_up"), make_call_result(1, due_ns=70)]
     assert measured_from_ns(facts_of(calls)) == 70
     assert measured_from_ns(facts_of(calls[1:])) is None
+
+
+def test_a_run_that_comes_in_parts_is_the_same_run():
+    calls = [
+        make_call_result(number, at_ns=number * 10, session=number % 2, root=number % 2)
+        for number in range(6)
+    ]
+    whole = facts_from_run(make_run_header(), None, calls, [], None)
+    parts = [rows_from_calls(calls[:1]), rows_from_calls(calls[1:4]), rows_from_calls(calls[4:])]
+    facts = facts_from_rows(make_run_header(), None, parts, [], None)
+    for name in ("calls", "sessions", "trees", "tries"):
+        assert getattr(whole, name).equals(getattr(facts, name)), name
