@@ -155,7 +155,7 @@ def test_with_retries_the_usage_of_the_try_that_was_answered_counts_and_the_coun
 
 
 def test_refused_tries_add_no_tokens_to_either_side(play):
-    options = replace(SMALL, batch=1, queue=0, refuse=503)
+    options = replace(SMALL, batch=1, queue=0, refuse=503, decode_tokens_per_s=100.0)
     played = play(trace_of("codex"), options, *load("--retries", "codex"))
     check_calls(played)
     check_tables(played, lambda _call: True)

@@ -3,7 +3,7 @@ import pytest
 from aitrace.results import Scrape
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result
-from reports.cache_metrics import gap_buckets_s
+from reports.cache.metrics import gap_buckets_s
 from reports.metrics import METRICS
 
 S = 10**9

@@ -2,7 +2,7 @@ import pytest
 
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result
-from reports.gap_text import gap_finding, gap_scale
+from reports.cache.gap_text import gap_finding, gap_scale
 from reports.summary import report_from_facts
 
 S = 10**9

@@ -5,9 +5,10 @@ from itertools import pairwise
 
 import polars as pl
 
+from aitrace.results import ENGINE_COUNTERS
 from reports.metric import NS_PER_S, Metric, Number, Row, defined, ratio
 from reports.sessions import IS_COMPLETE
-from reports.tables import Facts, measured_from_ns
+from reports.tables import Facts, kept, measured_from_ns, once_per_run
 
 GAP_EDGES_S = (1, 10, 60, 300)
 """Borders between the gap buckets at time scale 1; they are scaled like the gaps themselves."""
@@ -17,7 +18,7 @@ CONTINUING = ("tool", "user", "other")
 KINDS = (*CONTINUING, "agent_start", "tree_start")
 """All kinds of calls, in the order of the table."""
 
-_KIND = (
+KIND_OF_CALL = (
     pl.when(pl.col("turn_index") > 0)
     .then(
         pl.when(pl.col("gap_cause").is_in(["tool", "user"]))
@@ -30,20 +31,31 @@ _KIND = (
         .otherwise(pl.lit("agent_start"))
     )
 )
-_COUNTERS = ("prefix_query_tokens", "prefix_hit_tokens", "preemptions", "rejections")
+"""Which of `KINDS` a call is."""
 _INPUT = pl.coalesce("usage_input_tokens", "prompt_tokens")
 _CACHE_READ = pl.col("usage_cache_read_tokens")
+OF_RATES = ("instance", "session", "input_tokens", "usage_cache_read_tokens", "bound_tokens")
+"""Columns of the population that `rates` and a count of sessions need."""
+_NOT_OF_PROMPTS = (
+    "request_id", "unsent", "planned_ns", "retry_due_ns", "dispatched_ns", "connected_ns", "uploaded_ns", "headers_ns",
+    "first_visible_ns", "last_token_ns", "longest_stall_ns", "new_connection", "events", "unparsed_events", "error_text",
+    "retry_after_ns", "backoff_ns", "phase", "status", "error", "due_ns", "usage_cache_write_5m_tokens",
+    "usage_cache_write_1h_tokens", "usage_reasoning_tokens", "recorded_start_ns", "recorded_end_ns", "expected_start_ns",
+)  # fmt: skip
 
 
+@once_per_run
 def cache_population(facts: Facts) -> pl.DataFrame:
     """Complete calls that report their cached tokens; all complete calls if none does.
 
     Adds `input_tokens` (reported, else by plan) and per origin `bound_<origin>_tokens`: the share of the prompt that
-    an unlimited cache had, times `input_tokens`, so that reported and bound have one denominator.
+    an unlimited cache had, times `input_tokens`, so that reported and bound have one denominator. Columns that tell
+    nothing of prompts are left out.
     """
-    complete = facts.calls.filter(IS_COMPLETE)
-    reporting = complete.filter(_CACHE_READ.is_not_null() & pl.col("usage_input_tokens").is_not_null())
-    calls = complete if reporting.is_empty() else reporting
+    columns = pl.exclude(_NOT_OF_PROMPTS)
+    is_reporting = IS_COMPLETE & _CACHE_READ.is_not_null() & pl.col("usage_input_tokens").is_not_null()
+    reporting = kept(facts.calls, is_reporting, columns)
+    calls = kept(facts.calls, IS_COMPLETE, columns) if reporting.is_empty() else reporting
     size = pl.when(pl.col("prompt_size") > 0).then(pl.col("prompt_size"))
     return calls.with_columns(
         _INPUT.alias("input_tokens"),
@@ -91,7 +103,7 @@ def _engine_restarts(facts: Facts) -> int:
     """Readings in which a counter was lower than in the one before, or gone."""
     restarts = 0
     for _, readings in facts.scrapes.filter(pl.col("error").is_null()).group_by("url", maintain_order=True):
-        fell = (pl.col(name).fill_null(0).diff() < 0 for name in _COUNTERS)
+        fell = (pl.col(name).fill_null(0).diff() < 0 for name in ENGINE_COUNTERS)
         restarts += readings.filter(pl.any_horizontal(fell)).height
     return restarts
 
@@ -102,7 +114,7 @@ _engine_hit_tokens = _growth("prefix_hit_tokens")
 
 def _by_gap(facts: Facts) -> list[Row]:
     """Calls that go on with a session by kind and bucket of the gap before; first calls apart, whatever their gap."""
-    calls = cache_population(facts).with_columns(_KIND.alias("kind"))
+    calls = cache_population(facts).select(*OF_RATES, "gap_ns", KIND_OF_CALL.alias("kind"))
     buckets = gap_buckets_s(facts.header.time_scale)
     rows: list[Row] = []
     for kind in KINDS:
@@ -115,7 +127,7 @@ def _by_gap(facts: Facts) -> list[Row]:
 
 def _after_gap(facts: Facts) -> list[Row]:
     """The same calls cumulated: after gaps of at least each border, the shortest first."""
-    calls = cache_population(facts).filter(_KIND.is_in(CONTINUING))
+    calls = kept(cache_population(facts), KIND_OF_CALL.is_in(CONTINUING), *OF_RATES, "gap_ns")
     rows: list[Row] = []
     for low, _ in gap_buckets_s(facts.header.time_scale):
         after = calls.filter(has_gap(low, None))

@@ -1,0 +1,1 @@
+"""The prefix cache: what was reported, what was possible, and where the difference went."""
