@@ -1,0 +1,1 @@
+"""What a trace tells without a run."""
