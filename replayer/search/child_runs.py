@@ -19,7 +19,8 @@ from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK
 from aitrace.results import CallResult, Scrape
 from aitrace.runstore import CALLS_FILE, SCRAPES_FILE
 
-_REPLAY = (sys.executable, "-m", "aitrace", "replay")
+_AITRACE = (sys.executable, "-m", "aitrace")
+_REPLAY = (*_AITRACE, "replay")
 _LOOK_EVERY_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -152,6 +153,18 @@ def arguments_of(context: click.Context, *, without: Sequence[str]) -> list[str]
         else:
             options += [f"{param.opts[-1]}={each}" for each in (value if param.multiple else [value])]
     return [*options, "--", *others]
+
+
+def show_comparison(ways: Sequence[Path], *, as_json: bool) -> int:
+    """Show what `aitrace compare` says of directories of runs; its exit code."""
+    command = [*_AITRACE, "compare", *(["--json"] if as_json else []), *map(str, ways)]
+    if sys.stdout.isatty():
+        # The terminal's width and colours are the child's to ask for.
+        return subprocess.run(command, check=False).returncode
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    click.echo(done.stdout, nl=False)
+    click.echo(done.stderr, nl=False, err=True)
+    return done.returncode
 
 
 def _wait(process: subprocess.Popen[bytes], stop_reason: Callable[[], str | None]) -> str | None:

@@ -14,8 +14,8 @@
 
 A call that was cut or ran into a timeout before what is timed waited at least until then: it counts as above the bound
 if that was long enough, and is left out otherwise. A sample that is too small to carry a bound is told as `unclear`.
-It must hold two values beyond a percentile (p95: 40, p99: 200), and for a share of 1 % 100 calls or sessions. A smaller
-one can still be `broken`, by five values beyond the bound.
+It must hold two values beyond a percentile (p95: 40, p99: 200, p50: 4), and for a share of 1 % 100 calls or sessions. A
+smaller one can still be `broken`, by five values beyond the bound; its percentile is not told, as in a report.
 """
 
 import math
@@ -26,7 +26,7 @@ from typing import Literal
 
 from aitrace.errors import UsageError
 from aitrace.outcomes import REFUSED, outcome_of
-from aitrace.quantiles import quantile
+from aitrace.quantiles import min_count, quantile
 from aitrace.results import Attempt, CallResult
 from aitrace.units import duration_from_ns, ns_from_duration
 
@@ -35,7 +35,8 @@ _TIMES = ("ttft", "user_ttft", "headers")
 _SHARES = ("refused", "failed", "lost_sessions")
 _PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 _CONDITION = re.compile(r"([a-z0-9_]+)\s*<\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%|[a-z]+)?")
-_VALUES_BEYOND = 2
+_MEDIAN_CALLS = 4
+"""A median that is judged needs more than one that is only shown."""
 _SURELY_BEYOND = 5
 _HINT = "--slo 'ttft_p95<2s, refused<1%' asks for both."
 
@@ -63,7 +64,8 @@ class Finding:
     verdict: Verdict
     """Kept, broken, or more than the sample can tell."""
     value: float | None
-    """What was measured, in the unit of the bound; None if nothing was, or it is only known to be above the bound."""
+    """What was measured, in the unit of the bound; None if nothing was, the sample cannot carry the
+    percentile, or it is only known to be above the bound."""
     count: int
     """Size of the sample."""
     needed: int
@@ -150,13 +152,15 @@ def _time_finding(condition: Condition, ratio: float, calls: Sequence[CallResult
     lengths_ns = (_length_ns(condition, call) for call in calls)
     values_ns = [length_ns for length_ns in lengths_ns if length_ns is not None]
     value_ns = quantile(values_ns, ratio) if values_ns else None
+    needed = max(_MEDIAN_CALLS, min_count(ratio))
+    is_told = value_ns is not None and not math.isinf(value_ns) and len(values_ns) >= needed
     return _finding(
         condition,
-        value=None if value_ns is None or math.isinf(value_ns) else value_ns,
+        value=value_ns if is_told else None,
         is_broken=value_ns is not None and value_ns >= condition.bound,
         beyond=sum(each_ns >= condition.bound for each_ns in values_ns),
         count=len(values_ns),
-        needed=math.ceil(round(_VALUES_BEYOND / (1 - ratio), 6)),
+        needed=needed,
     )
 
 

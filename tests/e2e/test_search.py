@@ -163,7 +163,7 @@ def test_ways_are_played_with_the_same_plan_and_compared(tmp_path):
         where = ("--url", running.url, "--protocol", "chat", "-o", output, *SLACK)
         result = invoke(
             "replay",
-            a_trace(tmp_path, trees=2),
+            a_trace(tmp_path, trees=7),
             *where,
             "--ab",
             "identity=native,none",
@@ -173,26 +173,19 @@ def test_ways_are_played_with_the_same_plan_and_compared(tmp_path):
             "7",
         )
     assert result.exit_code == 0, result.stderr
-    runs = {name: read_run(output / name) for name in ("a-1", "b-1", "b-2", "a-2")}
+    runs = {name: read_run(output / name) for name in ("a/1", "b/1", "b/2", "a/2")}
     assert {run.header.options["identity"] for name, run in runs.items() if name[0] == "a"} == {"native"}
     assert {run.header.options["identity"] for name, run in runs.items() if name[0] == "b"} == {"none"}
     assert {run.header.seed for run in runs.values()} == {7}
     assert len({run.header.text_seed for run in runs.values()}) == 4
     starts = [run.header.started_unix_ns for run in runs.values()]
     assert starts == sorted(starts)
-    complete = next(line for line in result.stdout.splitlines() if line.startswith("calls complete"))
-    assert complete.split("  ", 1)[1].split() == [
-        "6",
-        "/",
-        "6",
-        "6",
-        "/",
-        "6",
-        "0",
-        "(within",
-        "the",
-        "spread)",
+    compared = orjson.loads(invoke("compare", output / "a", output / "b", "--json").stdout)
+    assert [[run["name"] for run in way["runs"]] for way in compared["ways"]] == [
+        [str(output / way / repeat) for repeat in ("1", "2")] for way in ("a", "b")
     ]
+    assert [each["option"] for each in compared["differs"] if each["option"] == "identity"] == ["identity"]
+    assert "differs: identity: native → none" in result.stdout
 
 
 def test_a_run_that_was_stopped_is_not_compared(tmp_path):
@@ -207,10 +200,10 @@ def test_a_run_that_was_stopped_is_not_compared(tmp_path):
             stderr=subprocess.PIPE,
             env=os.environ,
         )
-        interrupt_at_a_call(process, output / "b")
+        interrupt_at_a_call(process, output / "b" / "1")
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (1, b"")
-    assert b"b was stopped, and is left out of the comparison" in err
+    assert b"b/1 was stopped, and is left out of the comparison" in err
     assert b"not every way was played" in err
 
 
@@ -218,7 +211,7 @@ def test_dynamo_is_told_of_the_end_of_a_session_in_a_request_that_is_no_call(tmp
     with engine() as running:
         where = ("--url", running.url, "--protocol", "chat", "-o", tmp_path / "run", *SLACK)
         result = invoke(
-            "replay", a_trace(tmp_path, trees=2), *where, "--identity", "dynamo", "--time-scale", "0"
+            "replay", a_trace(tmp_path, trees=7), *where, "--identity", "dynamo", "--time-scale", "0"
         )
         records = list(running.records)
     assert result.exit_code == 0, result.stderr
@@ -230,7 +223,7 @@ def test_dynamo_is_told_of_the_end_of_a_session_in_a_request_that_is_no_call(tmp
         f"{request_id}-final": calls[request_id] for request_id in last.values()
     }
     assert {record.output_tokens for record in ends} == {1}
-    assert (run.end.sent_calls, run.end.final_requests, run.end.failed_final_requests) == (6, 2, 0)
+    assert (run.end.sent_calls, run.end.final_requests, run.end.failed_final_requests) == (21, 7, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+import math
+
+import polars as pl
+
+from reports.comparison.matched import match
+from reports.comparison.values import RunValues
+
+KEYS = {"instance": pl.Int64, "root": pl.Int64, "session": pl.Int64, "call": pl.Int64}
+
+
+def run(*calls, sessions=()):
+    """Calls are (instance, root, session, call, due_ns, ttft)."""
+    schema = KEYS | {"due_ns": pl.Int64, "ttft_value": pl.Float64}
+    return RunValues(
+        calls=pl.DataFrame(list(calls), schema=schema, orient="row"),
+        sessions=pl.DataFrame(
+            list(sessions),
+            schema={"instance": pl.Int64, "root": pl.Int64, "session": pl.Int64, "session_value": pl.Float64},
+            orient="row",
+        ),
+        trees=pl.DataFrame([], schema={"instance": pl.Int64, "root": pl.Int64}),
+    )
+
+
+def test_calls_are_matched_by_instance_session_and_call_whatever_their_order():
+    first = run((1, 0, 0, 0, 0, 10.0), (1, 0, 0, 1, 2_000_000_000, 20.0))
+    second = run((1, 0, 0, 1, 9, 21.0), (2, 0, 0, 0, 9, 99.0), (1, 0, 0, 0, 9, 11.0))
+    matched = match([first, second])
+    calls = matched.levels["call"]
+    assert calls.columns["ttft_value"][:, :2].tolist() == [[10.0, 20.0], [11.0, 21.0]]
+    assert math.isnan(calls.columns["ttft_value"][0, 2])
+    assert calls.columns["ttft_value"][1, 2] == 99.0
+    assert calls.trees.tolist() == [0, 0, 1]
+    assert matched.trees == 2
+
+
+def test_a_call_is_due_when_the_first_run_that_tells_says():
+    matched = match(
+        [run((1, 0, 0, 0, 3_000_000_000, 1.0)), run((1, 0, 0, 0, 5, 1.0), (1, 0, 0, 1, 4_000_000_000, 1.0))]
+    )
+    assert matched.levels["call"].due_s.tolist() == [3.0, 4.0]
+
+
+def test_what_a_run_does_not_have_is_not_known_and_no_zero():
+    matched = match([run(sessions=[(1, 0, 0, 5.0)]), run((1, 0, 0, 0, 0, 1.0))])
+    assert matched.levels["session"].columns["session_value"][0].tolist() == [5.0]
+    assert math.isnan(matched.levels["session"].columns["session_value"][1][0])
+    assert matched.levels["session"].trees.tolist() == [0]
