@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from reports.measures.time_metrics import SERIES
 from reports.metric import Number, Row, Sample
 from reports.metrics import DISTRIBUTIONS, NUMBERS, TABLES
 from reports.series import Line
-from reports.stats import Interval, cluster_bootstrap, quantile, shown_quantile
+from reports.stats import Interval, cluster_bootstrap, shown_quantiles
 from reports.tables import Facts
-from reports.time_metrics import SERIES
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 """Quantiles shown of every distribution, by name."""
@@ -24,7 +26,7 @@ class Spread:
     sessions: int
     """Sessions (or trees) that they come from."""
     quantiles: dict[str, float | None]
-    """By the names of `QUANTILES`; None where there are too few values, see `reports.stats.min_count`."""
+    """By the names of `QUANTILES`; None where there are too few values, see `aitrace.quantiles.min_count`."""
     largest: float | None
     """Largest value; None of no values."""
     p50_interval: Interval | None
@@ -37,10 +39,8 @@ class Spread:
 class Answers:
     """All metrics of one run."""
 
-    samples: dict[str, Sample]
-    """Values of each distribution."""
     spreads: dict[str, Spread]
-    """What is shown of them."""
+    """What is shown of each distribution; its values are not kept, since they are as many as calls."""
     numbers: dict[str, Number]
     """By name; None = cannot be told from this run."""
     tables: dict[str, list[Row]]
@@ -51,17 +51,20 @@ class Answers:
 
 def answers_from_facts(facts: Facts) -> Answers:
     """Compute everything."""
-    samples = {metric.name: metric.compute(facts) for metric in DISTRIBUTIONS}
     return Answers(
-        samples=samples,
         spreads={
-            name: spread_of(sample, with_intervals=name in _WITH_INTERVALS)
-            for name, sample in samples.items()
+            metric.name: spread_of(metric.compute(facts), with_intervals=metric.name in _WITH_INTERVALS)
+            for metric in DISTRIBUTIONS
         },
         numbers={metric.name: metric.compute(facts) for metric in NUMBERS},
         tables={metric.name: metric.compute(facts) for metric in TABLES},
         lines={metric.name: metric.compute(facts) for metric in SERIES},
     )
+
+
+def sample_of(facts: Facts, name: str) -> Sample:
+    """The values of one distribution."""
+    return next(metric for metric in DISTRIBUTIONS if metric.name == name).compute(facts)
 
 
 def spread_of(sample: Sample, *, with_intervals: bool) -> Spread:
@@ -71,9 +74,9 @@ def spread_of(sample: Sample, *, with_intervals: bool) -> Spread:
         intervals = cluster_bootstrap(sample.values, sample.sessions, (0.5, 0.95), seed=_INTERVAL_SEED)
     return Spread(
         count=sample.values.size,
-        sessions=len(set(sample.sessions.tolist())),
-        quantiles={name: shown_quantile(sample.values, q) for name, q in QUANTILES.items()},
-        largest=quantile(sample.values, 1.0),
+        sessions=np.unique(sample.sessions).size,
+        quantiles=dict(zip(QUANTILES, shown_quantiles(sample.values, list(QUANTILES.values())), strict=True)),
+        largest=float(sample.values.max()) if sample.values.size else None,
         p50_interval=intervals[0],
         p95_interval=intervals[1],
     )

@@ -3,9 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from aitrace.doubts import Doubt, find_doubts, verdict_line
 from aitrace.results import RunEnd
 from reports.answers import Answers, Spread, answers_from_facts
-from reports.doubts import Doubt, find_doubts, verdict_line
+from reports.evidence import evidence_of
 from reports.metrics import METRICS
 from reports.stats import Interval
 from reports.tables import Facts
@@ -36,7 +37,7 @@ class Report:
 def report_from_facts(facts: Facts) -> Report:
     """Compute and judge."""
     answers = answers_from_facts(facts)
-    return Report(facts=facts, answers=answers, doubts=find_doubts(facts, answers))
+    return Report(facts=facts, answers=answers, doubts=find_doubts(evidence_of(facts, answers)))
 
 
 def json_from_report(report: Report) -> dict[str, Any]:
@@ -45,6 +46,7 @@ def json_from_report(report: Report) -> dict[str, Any]:
     header, end = facts.header, facts.end
     return {
         "version": REPORT_VERSION,
+        "kind": "run",
         "verdict": {
             "fine": report.is_fine,
             "line": report.verdict,
@@ -81,9 +83,9 @@ def _json_from_interval(interval: Interval | None) -> list[float] | None:
 
 
 def _json_from_trace(facts: Facts) -> dict[str, Any] | None:
-    header = facts.trace_header
-    if header is None:
+    if facts.trace is None:
         return None
+    header = facts.trace.header
     return {
         "source": header.source,
         "attribution": header.attribution,

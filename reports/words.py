@@ -1,9 +1,23 @@
-"""Pure: numbers as people read them."""
+"""Pure: numbers as people read them, those of `aitrace.units` among them."""
 
+from aitrace.quantiles import min_count
+from aitrace.units import NOT_KNOWN, counted, text_from_ms, text_from_seconds
 from reports.answers import QUANTILES, Spread
-from reports.stats import min_count
 
-NOT_KNOWN = "–"
+__all__ = [
+    "KIND_NAMES",
+    "NOT_KNOWN",
+    "counted",
+    "gap_label",
+    "printable",
+    "quantile_texts",
+    "text_from_float",
+    "text_from_ms",
+    "text_from_ratio",
+    "text_from_seconds",
+    "text_from_slowdown",
+    "text_from_value",
+]
 
 KIND_NAMES = {
     "tool": "after a tool gap",
@@ -12,7 +26,7 @@ KIND_NAMES = {
     "agent_start": "first call of a sub-agent",
     "tree_start": "first call of a tree",
 }
-"""Kinds of calls by what came before them, see `reports.cache_metrics.KINDS`."""
+"""Kinds of calls by what came before them, see `reports.cache.metrics.KINDS`."""
 
 
 def text_from_value(value: float | None, unit: str) -> str:
@@ -33,30 +47,19 @@ def text_from_float(value: float) -> str:
     return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
 
 
-def counted(count: float | None, noun: str) -> str:
-    """`1 call`, `2,000 calls`; the plural of the noun ends in s."""
-    return f"{count or 0:,} {noun}{'' if count == 1 else 's'}"
-
-
 def text_from_ratio(value: float | None) -> str:
     """A share in percent."""
     return NOT_KNOWN if value is None else f"{value:.1%}".replace("%", " %")
 
 
-def text_from_seconds(value: float | None) -> str:
-    """A length of time in the unit that suits it."""
+def text_from_slowdown(value: float | None, of: str) -> str:
+    """A time over another one, in words: `0.35 × the expected time (faster)`."""
     if value is None:
         return NOT_KNOWN
-    if value == 0:
-        return "0 s"
-    if abs(value) < 1:
-        return f"{value * 1000:.3g} ms"
-    return f"{value:.3g} s" if abs(value) < 60 else f"{value / 60:.3g} min"
-
-
-def text_from_ms(value: float | None) -> str:
-    """The same of a value in ms."""
-    return text_from_seconds(None if value is None else value / 1000)
+    factor = text_from_float(value)
+    if factor == "1.00":
+        return f"1.00 × the {of} time"
+    return f"{factor} × the {of} time ({'faster' if value < 1 else 'slower'})"
 
 
 def quantile_texts(spread: Spread) -> list[str]:

@@ -5,7 +5,7 @@ import pytest
 from aitrace.results import Attempt
 from aitrace.schema import Usage
 from aitrace.testing import make_call_result
-from reports.admission import ADMISSION_DISTRIBUTIONS, ADMISSION_NUMBERS, ADMISSION_TABLES
+from reports.measures.admission import ADMISSION_DISTRIBUTIONS, ADMISSION_NUMBERS, ADMISSION_TABLES
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -8,7 +8,7 @@ from reports.metrics import METRICS
 
 def test_every_metric_has_an_answer(facts_of):
     answers = answers_from_facts(facts_of([make_call_result()]))
-    named = {*answers.samples, *answers.numbers, *answers.tables, *answers.lines}
+    named = {*answers.spreads, *answers.numbers, *answers.tables, *answers.lines}
     assert named == set(METRICS)
 
 

@@ -6,13 +6,22 @@ import pytest
 from aitrace.results import Scrape
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result, make_run_header
-from reports import charts
-from reports.html import FIGURES
+from reports.figures import charts
+from reports.series import Line
 from reports.summary import report_from_facts
 from reports.tables import facts_from_run
 from reports.testing import make_up_run
 
 S = 10**9
+FIGURES = (
+    charts.ttft_ecdf,
+    charts.itl_ecdf,
+    charts.lateness_ecdf,
+    charts.ttft_over_time,
+    charts.ttft_by_prefill,
+    charts.lateness_over_time,
+    charts.session_slowdown,
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +54,7 @@ def test_every_figure_says_that_there_is_nothing_to_draw(draw):
 def test_axes_name_what_they_show(made_up, draw):
     figure = draw(made_up)
     assert figure.layout["xaxis"]["title"]["text"]
-    assert figure.id in ("timeline", "cache-rates") or figure.layout["yaxis"]["title"]["text"]
+    assert figure.layout["yaxis"]["title"]["text"]
 
 
 def test_the_cumulative_ttft_ends_at_the_slowest_call(report_of):
@@ -98,6 +107,15 @@ def test_sessions_are_drawn_by_expected_and_real_time(report_of):
         report_of([make_call_result(0, end_ns=3 * S)], trace=builder.trace())
     ).traces
     assert (points["x"], points["y"]) == ([2.0], [3.0])
+
+
+def test_of_many_sessions_one_in_so_many_is_drawn(report_of):
+    builder = TraceBuilder()
+    builder.call(builder.session(), at_ns=0, duration_ns=2 * S)
+    calls = [make_call_result(i, call=0, instance=i + 1, planned_ns=0, end_ns=3 * S) for i in range(6000)]
+    figure = charts.session_slowdown(report_of(calls, trace=builder.trace()))
+    assert len(figure.traces[1]["x"]) == 3000
+    assert "n = 6,000; one in 2 is drawn" in figure.note
 
 
 def test_hit_rates_have_one_bar_each_with_their_tokens(report_of):
@@ -169,18 +187,19 @@ def test_gap_buckets_without_reported_tokens_draw_the_bound_alone(report_of):
     assert [place[0].strip("\u200b") for place in bound["x"]] == ["first call of", "a tree<br>n = 1"]
 
 
-def test_the_engines_gauges_share_the_axis_of_time(report_of):
-    scrapes = [Scrape(at_ns=2 * S, url="u", values={"running": 3.0, "waiting": 1.0, "kv_usage_ratio": 0.4})]
-    figure = charts.load_over_time(report_of([make_call_result(0)], scrapes=scrapes))
-    assert [trace["name"] for trace in figure.traces] == [
-        "calls in flight", "sessions active", "engine: running", "engine: waiting", "engine: KV cache in use",
-    ]  # fmt: skip
-    assert figure.traces[-1]["yaxis"] == "y2"
-    assert "yaxis2" in figure.layout
+def test_panels_lie_one_below_the_other_on_one_axis_of_time():
+    layout = charts.panels("time", [{"title": {"text": name}} for name in "abc"])
+    domains = [layout[name]["domain"] for name in ("yaxis", "yaxis2", "yaxis3")]
+    assert [high for _, high in domains] == pytest.approx([1, 2 / 3, 1 / 3])
+    assert all(low < high for low, high in domains)
+    assert domains[2][0] == pytest.approx(0)
+    assert [domains[1][1] < domains[0][0], domains[2][1] < domains[1][0]] == [True, True]
+    assert layout["xaxis"]["anchor"] == "y3"
 
 
-def test_without_a_kv_gauge_there_is_no_second_axis(report_of):
-    assert "yaxis2" not in charts.load_over_time(report_of([make_call_result(0)])).layout
+def test_a_value_that_is_not_known_leaves_a_gap_in_a_line():
+    line = Line(name="l", at_s=np.array([0.0, 1.0, 2.0]), values=np.array([1.0, np.nan, 3.0]))
+    assert charts.line_trace(line, "@wait", "y", "solid")["y"] == [1.0, None, 3.0]
 
 
 def test_text_from_outside_is_no_markup_to_plotly():
@@ -188,4 +207,4 @@ def test_text_from_outside_is_no_markup_to_plotly():
 
 
 def test_numbers_are_rounded_to_six_digits():
-    assert charts._rounded(np.array([1 / 3, 123456789.0])) == [0.333333, 123457000.0]
+    assert charts.rounded(np.array([1 / 3, 123456789.0])) == [0.333333, 123457000.0]

@@ -5,7 +5,7 @@ import pytest
 
 from aitrace.results import Scrape
 from aitrace.testing import make_call_result
-from reports.holding import HOLDING_NUMBERS, header_groups, waiting_at
+from reports.measures.holding import HOLDING_NUMBERS, header_groups, waiting_at
 
 MS = 1_000_000
 S = 1_000_000_000

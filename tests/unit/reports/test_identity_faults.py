@@ -3,7 +3,7 @@
 from aitrace.results import Attempt
 from aitrace.schema import Usage
 from aitrace.testing import TraceBuilder, make_call_result
-from reports.identity_faults import IDENTITY_TABLES
+from reports.measures.identity_faults import IDENTITY_TABLES
 
 S = 1_000_000_000
 (TABLE,) = IDENTITY_TABLES

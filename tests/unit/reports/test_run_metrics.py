@@ -140,8 +140,31 @@ def test_holes_are_looked_for_engine_by_engine(facts_of):
 
 
 def test_without_readings_there_are_no_holes(facts_of):
-    facts = facts_of([], scrapes=[Scrape(at_ns=0, url="u", error="timeout")])
+    facts = facts_of([])
     assert (value(facts, "longest_scrape_gap_s"), value(facts, "median_scrape_gap_s")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("read_s", "failed_s", "longest_s"),
+    [
+        ((0, 1, 2), (), 8.0),
+        ((0, 1, 2), (3, 4), 8.0),
+        ((7, 8, 9, 10), (0, 1), 7.0),
+        ((), (0, 5, 12), 12.0),
+        ((0,), (), 10.0),
+    ],
+)
+def test_a_hole_may_last_to_the_end_of_the_run_or_from_its_start(facts_of, read_s, failed_s, longest_s):
+    scrapes = [
+        Scrape(at_ns=s * S, url="u", error="timeout" if s in failed_s else None) for s in (*read_s, *failed_s)
+    ]
+    facts = facts_of([], scrapes=scrapes, end=make_run_end(ended_ns=10 * S))
+    assert value(facts, "longest_scrape_gap_s") == longest_s
+
+
+def test_of_a_run_without_an_end_the_last_reading_is_all_that_is_known(facts_of):
+    scrapes = [Scrape(at_ns=s * S, url="u", error="timeout" if s > 2 else None) for s in range(6)]
+    assert value(facts_of([], scrapes=scrapes, end=None), "longest_scrape_gap_s") == 3.0
 
 
 def test_errors_are_listed_by_kind_and_status_with_the_first_text(facts_of):

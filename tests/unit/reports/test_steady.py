@@ -4,9 +4,9 @@ import pytest
 from aitrace.results import Attempt
 from aitrace.schema import Usage
 from aitrace.testing import make_call_result, make_run_end
+from reports.measures.steady import SteadyWindow, steady_window
 from reports.metrics import METRICS
 from reports.series import Line
-from reports.steady import SteadyWindow, steady_window
 
 S = 10**9
 

@@ -20,7 +20,7 @@ def test_the_json_survives_a_round_trip(made_up):
 
 def test_the_json_has_the_documented_fields(made_up):
     value = json_from_report(made_up)
-    assert list(value) == ["version", "verdict", "run", "trace", "distributions", "numbers", "tables"]
+    assert list(value) == ["version", "kind", "verdict", "run", "trace", "distributions", "numbers", "tables"]
     assert list(value["distributions"]["ttft_user_ms"]) == [
         "unit", "n", "sessions", "p50", "p90", "p95", "p99", "max", "p50_interval", "p95_interval",
     ]  # fmt: skip

@@ -3,11 +3,11 @@
 import polars as pl
 
 from aitrace.outcomes import REFUSED
-from reports.admission import measured_tries
-from reports.cache_metrics import cache_population, rates
-from reports.call_metrics import between_ms, sample
+from reports.cache.metrics import cache_population, rates
+from reports.measures.admission import measured_tries
+from reports.measures.call_metrics import between_ms, sample
+from reports.measures.run_metrics import IS_LOST
 from reports.metric import Metric, Row, defined, ratio
-from reports.run_metrics import IS_LOST
 from reports.sessions import IS_SENT
 from reports.stats import shown_quantile
 from reports.tables import Facts

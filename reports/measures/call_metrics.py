@@ -13,7 +13,7 @@ _CLUSTER_SHIFT = 32
 
 def _of_calls(value: pl.Expr, where: pl.Expr = IS_SENT) -> Callable[[Facts], Sample]:
     def compute(facts: Facts) -> Sample:
-        return sample(facts.calls.filter(where), value)
+        return sample(facts.calls.lazy().filter(where), value)
 
     return compute
 
@@ -28,12 +28,18 @@ def _of_groups(table: str, value: pl.Expr) -> Callable[[Facts], Sample]:
     return compute
 
 
-def sample(frame: pl.DataFrame, value: pl.Expr) -> Sample:
-    member = pl.col("session") if "session" in frame.columns else pl.col("root")
-    measured = frame.select(
-        value.cast(pl.Float64).alias("value"),
-        (pl.col("instance") * (1 << _CLUSTER_SHIFT) + member).alias("cluster"),
-    ).drop_nulls("value")
+def sample(frame: pl.DataFrame | pl.LazyFrame, value: pl.Expr) -> Sample:
+    """Of a lazy frame only the columns that the value needs are made."""
+    member = pl.col("session") if "session" in frame.collect_schema() else pl.col("root")
+    measured = (
+        frame.lazy()
+        .select(
+            value.cast(pl.Float64).alias("value"),
+            (pl.col("instance") * (1 << _CLUSTER_SHIFT) + member).alias("cluster"),
+        )
+        .drop_nulls("value")
+        .collect()
+    )
     return Sample(values=measured["value"].to_numpy(), sessions=measured["cluster"].to_numpy())
 
 
@@ -61,6 +67,20 @@ _SLOWDOWN = pl.when(pl.col("expected_end_ns") > pl.col("expected_start_ns")).the
     _between_s("first_due_ns", "last_end_ns") / _between_s("expected_start_ns", "expected_end_ns")
 )
 
+CALL_VALUES: dict[str, pl.Expr] = {
+    "ttft_service_ms": pl.when(IS_SENT).then(between_ms("sent_ns", "first_token_ns")),
+    "ttft_user_ms": pl.when(IS_SENT).then(between_ms("due_ns", "first_token_ns")),
+    "headers_ms": pl.when(IS_SENT).then(between_ms("sent_ns", "headers_ns")),
+    "itl_ms": pl.when(_STREAMED_TEXT).then(
+        between_ms("first_token_ns", "last_token_ns") / (pl.col("usage_output_tokens") - 1)
+    ),
+    "longest_stall_ms": pl.when(IS_SENT).then(pl.col("longest_stall_ns") / NS_PER_MS),
+    "output_speed_tokens_per_s": pl.when(IS_COMPLETE & (pl.col("last_token_ns") > pl.col("sent_ns"))).then(
+        pl.col("usage_output_tokens") / _between_s("sent_ns", "last_token_ns")
+    ),
+}
+"""Measures of calls that are also told by what a call was, see `reports/measures/latency_metrics.py`; null of other calls."""
+
 _ANSWERED = "sent calls with a first token, whatever became of them later"
 _SESSIONS = "sessions of which every planned call is complete"
 _TREES = "trees of which every planned call is complete"
@@ -70,25 +90,23 @@ _EXPECTED = "latest (planned + recorded duration) − first planned"
 # fmt: off
 CALL_DISTRIBUTIONS: tuple[Metric[Sample], ...] = defined(
     ("ttft_service_ms", "TTFT, service (from sent)", "ms", "first_token − sent", _ANSWERED,
-     _of_calls(between_ms("sent_ns", "first_token_ns"))),
+     _of_calls(CALL_VALUES["ttft_service_ms"])),
     ("ttft_user_ms", "TTFT, user (from due)", "ms", "first_token − due", _ANSWERED,
-     _of_calls(between_ms("due_ns", "first_token_ns"))),
+     _of_calls(CALL_VALUES["ttft_user_ms"])),
     ("first_visible_ms", "First visible text", "ms", "first_visible − sent", "sent calls with answer text",
      _of_calls(between_ms("sent_ns", "first_visible_ns"))),
     ("headers_ms", "Headers", "ms", "headers − sent", "sent calls that were answered, refusals included",
-     _of_calls(between_ms("sent_ns", "headers_ns"))),
+     _of_calls(CALL_VALUES["headers_ms"])),
     ("itl_ms", "ITL, mean of a call", "ms", "(last_token − first_token) / (reported output tokens − 1)",
      "complete streamed calls that report at least 2 output tokens",
-     _of_calls(between_ms("first_token_ns", "last_token_ns") / (pl.col("usage_output_tokens") - 1),
-               _STREAMED_TEXT)),
+     _of_calls(CALL_VALUES["itl_ms"])),
     ("longest_stall_ms", "Longest stall", "ms",
      "longest time between two events that carried tokens, or from the last of them to the end of the call",
      "sent calls with at least 2 events that carried tokens",
-     _of_calls(pl.col("longest_stall_ns") / NS_PER_MS)),
+     _of_calls(CALL_VALUES["longest_stall_ms"])),
     ("output_speed_tokens_per_s", "Output speed", "tokens/s", "reported output tokens / (last_token − sent)",
      "complete calls that report output tokens",
-     _of_calls(pl.col("usage_output_tokens") / _between_s("sent_ns", "last_token_ns"),
-               IS_COMPLETE & (pl.col("last_token_ns") > pl.col("sent_ns")))),
+     _of_calls(CALL_VALUES["output_speed_tokens_per_s"])),
     ("call_duration_ms", "Duration of a call", "ms", "end − sent", "complete calls",
      _of_calls(between_ms("sent_ns", "end_ns"), IS_COMPLETE)),
     ("lateness_ms", "Lateness", "ms", "sent − due, of the last try", "sent calls", _of_calls(LATENESS_MS)),
@@ -107,13 +125,13 @@ CALL_DISTRIBUTIONS: tuple[Metric[Sample], ...] = defined(
     ("session_recorded_s", "Session, as recorded", "s", "last end − first request in the trace, gaps not scaled",
      f"{_SESSIONS}, {_TIMED}",
      _of_groups("sessions", _between_s("recorded_start_ns", "recorded_end_ns"))),
-    ("session_slowdown_ratio", "Session slowdown, run/expected", "", "session_duration_s / session_expected_s",
+    ("session_slowdown_ratio", "Session time, × expected (below 1: faster)", "", "session_duration_s / session_expected_s",
      "sessions that have both", _of_groups("sessions", _SLOWDOWN)),
     ("tree_duration_s", "Tree, in the run", "s", "last end − first due", _TREES,
      _of_groups("trees", _between_s("first_due_ns", "last_end_ns"))),
     ("tree_expected_s", "Tree, expected", "s", _EXPECTED, f"{_TREES}, {_TIMED}",
      _of_groups("trees", _between_s("expected_start_ns", "expected_end_ns"))),
-    ("tree_slowdown_ratio", "Tree slowdown, run/expected", "", "tree_duration_s / tree_expected_s",
+    ("tree_slowdown_ratio", "Tree time, × expected (below 1: faster)", "", "tree_duration_s / tree_expected_s",
      "trees that have both", _of_groups("trees", _SLOWDOWN)),
 )
 # fmt: on

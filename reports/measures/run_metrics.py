@@ -1,21 +1,24 @@
 """Pure: measures that a run has one value of: counts, totals, and how well it went to plan."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import polars as pl
 
 from aitrace.outcomes import OVERLOAD
-from aitrace.results import LATENESS_BOUND_MS
-from reports.call_metrics import CLIENT_LATENESS_MS, between_ms, sample
+from reports.measures.call_metrics import CLIENT_LATENESS_MS, between_ms, sample
 from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, Row, defined, ratio
 from reports.sessions import IS_COMPLETE, IS_FAILED, IS_PLAYED, IS_SENT, IS_STOPPED
 from reports.stats import quantile
-from reports.tables import Facts, measured_from_ns, planned_calls
+from reports.tables import Facts, kept, measured_from_ns, planned_calls
 
 _IS_OVERLOAD = (pl.col("error") == "refused") | (
     (pl.col("error") == "error_event")
     & pl.col("error_text").str.contains(f"(?i){OVERLOAD.pattern}").fill_null(value=False)
 )
+_OF_CLASS = (
+    "call_class", "sent_ns", "first_token_ns", "end_ns", "error", "unsent", "usage_input_tokens", "usage_output_tokens",
+)  # fmt: skip
 _IS_CENSORED = pl.col("cut_calls") > 0
 IS_LOST = (pl.col("fatal_calls") > 0) | (pl.col("lost_calls") > 0)
 """Of sessions: a call that it cannot do without was refused or failed, or one was not sent because of such a call."""
@@ -24,7 +27,7 @@ IS_LOST = (pl.col("fatal_calls") > 0) | (pl.col("lost_calls") > 0)
 def _count(where: pl.Expr, table: str = "calls") -> Callable[[Facts], int]:
     def compute(facts: Facts) -> int:
         frame: pl.DataFrame = getattr(facts, table)
-        return frame.filter(where).height
+        return int(kept(frame, where, pl.len()).item())
 
     return compute
 
@@ -36,21 +39,15 @@ def duration_s(facts: Facts) -> float | None:
     return None if last is None else last / NS_PER_S
 
 
-def _measured_s(facts: Facts) -> float | None:
+def measured_s(facts: Facts) -> float | None:
     """Time from the first measured call due to the end of the run; the whole duration without a warm-up."""
     whole_s = duration_s(facts)
     return None if whole_s is None else whole_s - (measured_from_ns(facts) or 0) / NS_PER_S
 
 
-def lateness_bound_ms(facts: Facts) -> float:
-    """Bound on lateness: the run's own option, else `LATENESS_BOUND_MS`."""
-    bound = facts.header.options.get("max_lateness_ms")
-    return float(bound) if isinstance(bound, int | float) else LATENESS_BOUND_MS
-
-
 def _late_calls(facts: Facts) -> int:
-    lateness_ms, bound_ms = CLIENT_LATENESS_MS, lateness_bound_ms(facts)
-    return facts.calls.filter(IS_SENT & (lateness_ms > bound_ms)).height
+    lateness_ms, bound_ms = CLIENT_LATENESS_MS, facts.header.lateness_bound_ms
+    return int(kept(facts.calls, IS_SENT & (lateness_ms > bound_ms), pl.len()).item())
 
 
 def _missing_calls(facts: Facts) -> int:
@@ -77,7 +74,7 @@ def _unmeasured(group: str) -> Callable[[Facts], int]:
 
 def _total(column: str) -> Callable[[Facts], int | None]:
     def compute(facts: Facts) -> int | None:
-        known = facts.calls.filter(IS_COMPLETE)[column].drop_nulls()
+        known = kept(facts.calls, IS_COMPLETE, column)[column].drop_nulls()
         return None if known.is_empty() else int(known.sum())
 
     return compute
@@ -85,7 +82,7 @@ def _total(column: str) -> Callable[[Facts], int | None]:
 
 def _size_ratio(reported: str, planned: str) -> Callable[[Facts], float | None]:
     def compute(facts: Facts) -> float | None:
-        known = facts.calls.filter(IS_COMPLETE & pl.col(reported).is_not_null())
+        known = kept(facts.calls, IS_COMPLETE & pl.col(reported).is_not_null(), reported, planned)
         return ratio(int(known[reported].sum()), int(known[planned].sum())) if known.height else None
 
     return compute
@@ -93,14 +90,15 @@ def _size_ratio(reported: str, planned: str) -> Callable[[Facts], float | None]:
 
 def _usage_ratio(column: str) -> Callable[[Facts], float | None]:
     def compute(facts: Facts) -> float | None:
-        complete = facts.calls.filter(IS_COMPLETE)
+        complete = kept(facts.calls, IS_COMPLETE, column)
         return ratio(complete[column].drop_nulls().len(), complete.height)
 
     return compute
 
 
 def _size_error_ratio(facts: Facts) -> float | None:
-    known = facts.calls.filter(IS_COMPLETE & (pl.col("prompt_tokens") > 0))
+    is_planned = IS_COMPLETE & (pl.col("prompt_tokens") > 0)
+    known = kept(facts.calls, is_planned, "usage_input_tokens", "prompt_tokens")
     off = (known["usage_input_tokens"] / known["prompt_tokens"] - 1).abs().drop_nulls()
     return quantile(off.to_numpy(), 0.5)
 
@@ -113,7 +111,7 @@ def _contradicting_usage_calls(facts: Facts) -> int:
     is_wrong = pl.any_horizontal(
         (pl.col(part) > pl.col(whole)).fill_null(value=False) for part, whole in parts
     )
-    return facts.calls.filter(IS_COMPLETE & is_wrong).height
+    return int(kept(facts.calls, IS_COMPLETE & is_wrong, pl.len()).item())
 
 
 def _loop_lag_ms(facts: Facts) -> float | None:
@@ -126,9 +124,14 @@ def _cpu_ratio(facts: Facts) -> float | None:
 
 
 def _longest_scrape_gap_s(facts: Facts) -> float | None:
-    read = facts.scrapes.filter(pl.col("error").is_null())
-    gap_ns = read.select(pl.col("at_ns").diff().over("url").max()).item() if read.height else None
-    return None if gap_ns is None else gap_ns / NS_PER_S
+    ended_ns = 0 if facts.end is None else facts.end.ended_ns
+    longest_ns = 0
+    for _, readings in facts.scrapes.group_by("url", maintain_order=True):
+        tried_ns = readings["at_ns"]
+        read_ns = readings.filter(pl.col("error").is_null())["at_ns"].to_list()
+        times_ns = [tried_ns[0], *read_ns, max(tried_ns[-1], ended_ns)]
+        longest_ns = max(longest_ns, *(later - earlier for earlier, later in pairwise(times_ns)))
+    return longest_ns / NS_PER_S if longest_ns else None
 
 
 def _median_scrape_gap_s(facts: Facts) -> float | None:
@@ -166,16 +169,18 @@ def _unsent_by_reason(facts: Facts) -> list[Row]:
 
 def _by_class(facts: Facts) -> list[Row]:
     rows: list[Row] = []
-    for (name,), calls in facts.calls.group_by("call_class", maintain_order=True):
-        ttft = sample(calls.filter(IS_SENT), between_ms("sent_ns", "first_token_ns")).values
+    columns = ("instance", "session", *_OF_CLASS)
+    for (name,), calls in facts.calls.select(columns).group_by("call_class", maintain_order=True):
+        ttft = sample(calls.lazy().filter(IS_SENT), between_ms("sent_ns", "first_token_ns")).values
+        complete = kept(calls, IS_COMPLETE, "usage_input_tokens", "usage_output_tokens")
         rows.append(
             {
                 "call_class": str(name),
                 "calls": calls.height,
-                "complete_calls": calls.filter(IS_COMPLETE).height,
+                "complete_calls": complete.height,
                 "ttft_service_p50_ms": quantile(ttft, 0.5),
-                "input_tokens": int(calls.filter(IS_COMPLETE)["usage_input_tokens"].sum()),
-                "output_tokens": int(calls.filter(IS_COMPLETE)["usage_output_tokens"].sum()),
+                "input_tokens": int(complete["usage_input_tokens"].sum()),
+                "output_tokens": int(complete["usage_output_tokens"].sum()),
             }
         )
     return sorted(rows, key=lambda row: -int(row["calls"] or 0))
@@ -188,6 +193,10 @@ _READINGS = "all readings, failed ones included"
 _CENSORED = (
     "count of sessions that are not lost and have a call in flight or yet to be sent when the run was cut or stopped, or "
     "when the process that played them was lost"
+)
+_WITHOUT_READING = (
+    "longest time of one engine without a successful reading, from the first one tried to the later of the last one tried "
+    "and the end of the run"
 )
 
 # fmt: off
@@ -215,7 +224,7 @@ RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
     ("malformed_calls", "Calls with an answer of no known form", "calls",
      "count of calls of whose answer nothing could be read", _RUN, _count(pl.col("error") == "malformed")),
     ("unparsed_events", "Events that could not be read", "events", "sum over calls", "sent calls",
-     lambda facts: int(facts.calls.filter(IS_SENT)["unparsed_events"].sum())),
+     lambda facts: int(kept(facts.calls, IS_SENT, pl.col("unparsed_events").sum()).item())),
     ("unsent_calls", "Calls not sent", "calls", "count of calls with a reason for not being sent", _RUN,
      _count(pl.col("unsent").is_not_null())),
     ("missing_calls", "Calls without a result", "calls", "planned_calls − calls of the run", "the plan",
@@ -244,7 +253,7 @@ RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
      _total("usage_output_tokens")),
     ("output_tokens_per_s", "Output of the run", "tokens/s",
      "output_tokens / duration_s, from the first measured call due if there was a warm-up", _REPORTING,
-     lambda facts: ratio(_total("usage_output_tokens")(facts), _measured_s(facts))),
+     lambda facts: ratio(_total("usage_output_tokens")(facts), measured_s(facts))),
     ("usage_ratio", "Calls that report their prompt tokens", "",
      "complete calls that report input tokens / complete calls", "complete calls",
      _usage_ratio("usage_input_tokens")),
@@ -272,8 +281,7 @@ RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
     ("failed_scrapes", "Failed readings", "readings", "count", "readings with an error",
      lambda facts: facts.scrapes.filter(pl.col("error").is_not_null()).height),
     ("longest_scrape_gap_s", "Longest time without a reading", "s",
-     "longest time between two successful readings of one engine", "successful readings",
-     _longest_scrape_gap_s),
+     _WITHOUT_READING, _READINGS, _longest_scrape_gap_s),
     ("median_scrape_gap_s", "Usual time between readings", "s",
      "median time between two readings of one engine", _READINGS, _median_scrape_gap_s),
 )

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from reports.admission import measured_tries, refused_tries_ratio
-from reports.cache_metrics import cache_population, reported_ratio
+from reports.cache.metrics import cache_population, reported_ratio
+from reports.measures.admission import measured_tries, refused_tries_ratio
+from reports.measures.run_metrics import duration_s
 from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, defined, ratio
-from reports.run_metrics import duration_s
 from reports.series import Line, level_over_time
 from reports.sessions import IS_COMPLETE
 from reports.stats import Floats, shown_quantile
-from reports.tables import Facts
+from reports.tables import Facts, kept, once_per_run
 
 BAND_RATIO = 0.1
 """How far the number of active sessions may be from the window's."""
@@ -76,6 +76,7 @@ def _longest_run(inside: np.ndarray[tuple[int], np.dtype[np.bool_]], at_s: Float
     return float(begins_s[longest]), float(ends_s[longest])
 
 
+@once_per_run
 def window_of(facts: Facts) -> SteadyWindow | None:
     """The steady window of a run, the warm-up included in the search."""
     begun = facts.every_session.drop_nulls(["first_due_ns", "last_end_ns"])
@@ -93,11 +94,11 @@ def _of_window(field: str) -> Callable[[Facts], Number]:
     return compute
 
 
+@once_per_run
 def _calls_in(facts: Facts) -> pl.DataFrame:
     window = window_of(facts)
-    if window is None:
-        return facts.calls.clear()
-    return facts.calls.filter(IS_COMPLETE & _is_inside(window))
+    is_in = pl.lit(value=False) if window is None else IS_COMPLETE & _is_inside(window)
+    return kept(facts.calls, is_in, "sent_ns", "first_token_ns")
 
 
 def _is_inside(window: SteadyWindow) -> pl.Expr:

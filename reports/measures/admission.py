@@ -1,52 +1,55 @@
 """Pure: who was let in: refusals, tries and backoff, by kind of call, turn and gap; what was lost with lost sessions."""
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
 
 import polars as pl
 
 from aitrace.outcomes import REFUSED
-from reports.cache_metrics import gap_buckets_s, has_gap
-from reports.call_metrics import sample
+from reports.buckets import TURN_EDGES, buckets_of, is_inside
+from reports.cache.metrics import gap_buckets_s, has_gap
+from reports.measures.call_metrics import sample
+from reports.measures.run_metrics import IS_LOST
 from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, Row, Sample, defined, ratio
-from reports.run_metrics import IS_LOST
 from reports.sessions import IS_COMPLETE
 from reports.stats import quantile, wilson
-from reports.tables import Facts
+from reports.tables import Facts, kept, once_per_run
 
-TURN_EDGES = (0, 1, 2, 5, 10, 20, 50)
-"""First turn of each bucket of turns; the last one is open."""
 _IS_REFUSED = pl.col("outcome").is_in(REFUSED)
 _IS_STOPPED = pl.col("outcome") == "stopped"
 _IS_MEASURED = pl.col("phase") == "measured"
 _HAD_TRY = pl.col("sent_ns").is_not_null()
 _SESSION = ("instance", "root", "session")
+_OF_TRIES = (
+    "number", "is_last", "is_first_call", "turn_index", "gap_ns", "sent_ns", "headers_ns", "status", "outcome",
+)  # fmt: skip
 
 
+@once_per_run
 def measured_tries(facts: Facts) -> pl.DataFrame:
     """Tries that were sent, of calls that count."""
-    return facts.tries.filter(_HAD_TRY & _IS_MEASURED)
+    return kept(facts.tries, _HAD_TRY & _IS_MEASURED)
 
 
 def _count(where: pl.Expr) -> Callable[[Facts], int]:
     def compute(facts: Facts) -> int:
-        return measured_tries(facts).filter(where).height
+        return int(kept(measured_tries(facts), where, pl.len()).item())
 
     return compute
 
 
-def _waits(facts: Facts) -> pl.DataFrame:
+def _waits(facts: Facts) -> pl.LazyFrame:
     """Tries of calls that count, those without a connection among them: they are waited after too."""
-    return facts.tries.filter(_IS_MEASURED)
+    return facts.tries.lazy().filter(_IS_MEASURED)
 
 
 def _retried_calls(facts: Facts) -> int:
     was_tried = _HAD_TRY | ~_IS_STOPPED
-    return _waits(facts).filter((pl.col("number") > 1) & was_tried)["index"].n_unique()
+    retried = _waits(facts).filter((pl.col("number") > 1) & was_tried)
+    return int(retried.select(pl.col("index").n_unique()).collect().item())
 
 
 def _refused_once_calls(facts: Facts) -> int:
-    return measured_tries(facts).filter(_IS_REFUSED)["index"].n_unique()
+    return kept(measured_tries(facts), _IS_REFUSED, "index")["index"].n_unique()
 
 
 def _refused_once_ratio(facts: Facts) -> float | None:
@@ -59,7 +62,7 @@ def refused_tries_ratio(tries: pl.DataFrame) -> float | None:
 
 
 def _backoff_s(facts: Facts) -> float:
-    return int(_waits(facts)["wait_ns"].sum()) / NS_PER_S
+    return int(_waits(facts).select(pl.col("wait_ns").sum()).collect().item()) / NS_PER_S
 
 
 def _tries_per_call(facts: Facts) -> Sample:
@@ -73,7 +76,7 @@ def _session_backoff(facts: Facts) -> Sample:
 
 
 def _headers_to_token(facts: Facts) -> Sample:
-    streamed = facts.calls.filter(_HAD_TRY & pl.col("events").is_not_null())
+    streamed = facts.calls.lazy().filter(_HAD_TRY & pl.col("events").is_not_null())
     return sample(streamed, (pl.col("first_token_ns") - pl.col("headers_ns")) / NS_PER_MS)
 
 
@@ -81,7 +84,8 @@ def _stalled(where: pl.Expr) -> Callable[[Facts], int]:
     """Sessions with a call that was stopped in this state."""
 
     def compute(facts: Facts) -> int:
-        last = facts.tries.filter(pl.col("is_last") & _IS_STOPPED & where & _IS_MEASURED)
+        is_last = pl.col("is_last") & _IS_STOPPED & where & _IS_MEASURED
+        last = kept(facts.tries, is_last, "instance", "session")
         return last.select("instance", "session").n_unique()
 
     return compute
@@ -89,7 +93,7 @@ def _stalled(where: pl.Expr) -> Callable[[Facts], int]:
 
 def _lost_prefill_tokens(facts: Facts) -> int:
     lost = facts.sessions.filter(IS_LOST).select("instance", "session")
-    calls = facts.calls.filter(IS_COMPLETE).join(lost, on=["instance", "session"], how="semi")
+    calls = facts.calls.join(lost, on=["instance", "session"], how="semi").filter(IS_COMPLETE)
     computed = pl.coalesce("usage_input_tokens", "prompt_tokens") - pl.col(
         "usage_cache_read_tokens"
     ).fill_null(0)
@@ -117,12 +121,11 @@ def _by_kind(facts: Facts) -> list[Row]:
 
 def _by_turn(facts: Facts) -> list[Row]:
     turn = pl.col("turn_index")
-    bounded = (
-        ({"turn_from": low, "turn_to": high - 1}, (turn >= low) & (turn < high))
-        for low, high in pairwise(TURN_EDGES)
+    buckets = (
+        ({"turn_from": low, "turn_to": None if high is None else high - 1}, is_inside(turn, low, high))
+        for low, high in buckets_of(TURN_EDGES)
     )
-    last = TURN_EDGES[-1]
-    return _rows(facts, (*bounded, ({"turn_from": last, "turn_to": None}, turn >= last)))
+    return _rows(facts, buckets)
 
 
 def _by_gap(facts: Facts) -> list[Row]:
@@ -134,7 +137,7 @@ def _by_gap(facts: Facts) -> list[Row]:
 
 
 def _rows(facts: Facts, groups: Iterable[tuple[Mapping[str, str | float | None], pl.Expr]]) -> list[Row]:
-    tries = measured_tries(facts)
+    tries = measured_tries(facts).select(_OF_TRIES)
     rows = [{**names, **_admission(tries.filter(where))} for names, where in groups]
     return [row for row in rows if row["tries"]]
 

@@ -18,7 +18,7 @@ import polars as pl
 
 from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, defined
 from reports.stats import Floats, quantile, rank_correlation
-from reports.tables import Facts
+from reports.tables import Facts, kept, once_per_run
 
 MIN_SIDE_RATIO = 0.05
 """Smallest share of the calls in either group."""
@@ -28,8 +28,6 @@ MAX_BETWEEN_RATIO = 0.1
 """Largest share of the calls in the middle third between the medians."""
 MIN_HELD_MS = 50.0
 """Smallest median of the slower group; what is below is the network's and the scheduler's."""
-MIN_CORRELATION = 0.3
-"""Rank correlation with the queue gauge from which the two groups are tied to it."""
 MIN_CALLS = 20
 """Fewer calls than this show no groups."""
 _NEAR_S = 5.0
@@ -83,10 +81,12 @@ def _best_split(ordered: Floats) -> int:
     return int((low**2 / sizes + high**2 / (ordered.size - sizes)).argmax()) + 1
 
 
+@once_per_run
 def _streamed(facts: Facts) -> pl.DataFrame:
     """Calls that were let in and whose headers say when: those of an answer in one piece come with its body."""
     let_in = pl.col("headers_ns").is_not_null() & pl.col("events").is_not_null() & (pl.col("status") == 200)
-    return facts.calls.filter(let_in & pl.col("sent_ns").is_not_null())
+    is_sent = pl.col("sent_ns").is_not_null()
+    return kept(facts.calls, let_in & is_sent, "dispatched_ns", "sent_ns", "headers_ns")
 
 
 def _times_ms(calls: pl.DataFrame) -> Floats:
@@ -116,9 +116,14 @@ def _between(at_ns: Floats, read_ns: Floats, values: Floats) -> Floats:
     return np.where(has_before & has_after, line, one)
 
 
+@once_per_run
+def _groups(facts: Facts) -> HeaderGroups | None:
+    return header_groups(_times_ms(_streamed(facts)))
+
+
 def _of_groups(field: str) -> Callable[[Facts], Number]:
     def compute(facts: Facts) -> Number:
-        groups = header_groups(_times_ms(_streamed(facts)))
+        groups = _groups(facts)
         return None if groups is None else getattr(groups, field)
 
     return compute

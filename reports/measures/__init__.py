@@ -1,0 +1,1 @@
+"""Definitions of the numbers of a run, by subject."""
