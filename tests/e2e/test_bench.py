@@ -1,4 +1,4 @@
-"""The table of docs/performance.md can be made: each row gives figures for our own client. Nothing is timed here."""
+"""The tables of docs/performance.md can be made: each row gives figures for our own program. Nothing is timed here."""
 
 import re
 import subprocess
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-PEERS = Path(__file__).parents[2] / "bench" / "peers.py"
+BENCH = Path(__file__).parents[2] / "bench"
+PEERS = BENCH / "peers.py"
 
 
 @pytest.mark.parametrize("row", ["cpu", "burst", "low", "late", "first", "memory", "prompts"])
@@ -23,3 +24,17 @@ def test_each_row_of_the_table_gives_figures_for_aitrace(row):
     assert head == "| same work | aitrace | goal |"
     figures = re.split(r" [/·] ", " / ".join(line.split(" | ")[1] for line in lines))
     assert all(re.fullmatch(r"-?[\d,]+(\.\d+)?", figure) for figure in figures), done.stdout + done.stderr
+
+
+def test_each_row_of_the_table_of_reports_gives_figures():
+    done = subprocess.run(
+        [sys.executable, BENCH / "report.py", "--rounds", "1", "--scale", "0.005"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    _, _, *lines = done.stdout.splitlines()
+    assert [line.split()[1] for line in lines] == ["500", "500", "5,000"]
+    cells = [re.split(r" \| | · | \+ ", line.strip("| "))[1:-1] for line in lines]
+    assert all(re.fullmatch(r"[\d,]+(\.\d+)?", figure) for row in cells for figure in row), done.stdout
