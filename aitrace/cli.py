@@ -23,6 +23,7 @@ COMMANDS = {
     "search": "replayer.commands.search:search",
     "engine": "replayer.commands.engine:engine",
     "report": "reports.commands.report:report",
+    "compare": "reports.commands.compare:compare",
     "export": "reports.commands.export:export",
 }
 """Name of each command, and where it is; in the order of the help page."""
@@ -87,7 +88,8 @@ SUMMARIES = {
     "replay": "Play a trace against an endpoint and keep every call.",
     "search": "Find the highest load that keeps to bounds, and play each step as a run.",
     "engine": "Serve the three protocols from a simulated engine on loopback.",
-    "report": "Turn a run into one HTML page and a summary.",
+    "report": "Turn a run, or a recorded trace, into one HTML page and a summary.",
+    "compare": "Compare runs of one plan call by call, and say what differs beyond noise.",
     "export": "Write a run in a form that other programs read.",
 }
 """What the help page says of each command; a test compares it with the command's own first line."""

@@ -68,7 +68,7 @@ def missing_inputs(lines, known=()):
 def test_an_example_reads_only_what_a_clone_has_or_an_earlier_line_writes(name):
     """A replay, a report and an export go on from where the example of the overview has come."""
     overview = [name for words in example_lines(main) for name in files_of_line(words)[1]]
-    known = overview if name in ("replay", "report", "export") else ()
+    known = overview if name in ("replay", "report", "compare", "export") else ()
     assert missing_inputs(example_lines(command(name)), known) == []
 
 

@@ -1,6 +1,6 @@
-"""I/O: what a command asks of the file that it is to write, before it begins."""
+"""I/O: the file that a command is to write: what it asks of it before it begins, and how it is written whole or not at all."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aitrace.errors import UsageError
@@ -27,3 +27,27 @@ def check_output(output: Path, inputs: Sequence[str] = (), *, force: bool) -> No
         raise UsageError(f"{output}: is also an input", hint="give the trace another name")
     if not force:
         raise UsageError(f"{output}: exists", hint="give another name, or --force to replace it")
+
+
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Have a file written under another name, and give it its own once it is whole.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be written: {error.strerror}",
+            hint="name a file in a directory that you may write to",
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text_file(path: Path, text: str) -> None:
+    """The same of a text."""
+    write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import click
 
-from aitrace.commands.output import check_output
+from aitrace.commands.output import check_output, write_file
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, InputError, UsageError
 from aitrace.results import CallResult
 from aitrace.runstore import RunReader
@@ -57,7 +57,7 @@ def export(
         raise UsageError("parquet is no text for stdout", hint="name a file with -o")
     if not to_stdout:
         check_output(output, force=force)
-    from reports.export.writing import write_file, write_stdout  # noqa: PLC0415 - polars only when needed
+    from reports.export.writing import write_stdout  # noqa: PLC0415 - polars only when needed
 
     reader = RunReader(run)
     counted = _Counted(reader.calls)

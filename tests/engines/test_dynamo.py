@@ -114,7 +114,7 @@ def test_refusals_are_those_that_the_frontend_counted(engines, model, tmp_path, 
             tmp_path,
             frontend.url,
             *("--protocol", protocol),
-            exit_code=1,
+            may_fail=True,
         )
         series = "dynamo_frontend_requests_total"
         counted = counter(frontend.metrics_url, series, error_type="overload")

@@ -23,7 +23,7 @@ def test_refusals_are_those_that_the_gateway_counted(engines, model, tmp_path):
                 tmp_path,
                 tap.url,
                 *("--protocol", "chat", "--metrics", gateway.metrics_url, "--tokens-per-word", "1"),
-                exit_code=1,
+                may_fail=True,
             )
         counted = {reason: counter(gateway.metrics_url, series, reason=reason) for reason in REFUSED}
     statuses = Counter(call.status for call in run.calls if call.error == "refused")
