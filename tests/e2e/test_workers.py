@@ -28,6 +28,9 @@ def started(trace, directory, url, *options):
         "--retries",
         "none",
         "--json",
+        # These tests are not about a busy machine.
+        "--max-lateness",
+        "5000",
     ]
     return subprocess.Popen(
         [sys.executable, "-m", "aitrace", "replay", str(directory / "trace.aitrace"), *arguments, *options],
