@@ -78,8 +78,17 @@ class Evidence:
 
 def find_doubts(evidence: Evidence) -> tuple[Doubt, ...]:
     """All reasons, those that weigh first."""
-    found = [doubt for rule in _RULES for doubt in rule(evidence)]
-    return tuple(sorted(found, key=lambda doubt: not doubt.weighs))
+    return weighty_first(doubt for rule in _RULES for doubt in rule(evidence))
+
+
+def weighty_first(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
+    """Those that weigh, then the others, each in the order given."""
+    return tuple(sorted(doubts, key=lambda doubt: not doubt.weighs))
+
+
+def is_fine(doubts: Iterable[Doubt]) -> bool:
+    """Whether none of them weighs."""
+    return not any(doubt.weighs for doubt in doubts)
 
 
 def reasons_of(doubts: Iterable[Doubt]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from aitrace.doubts import Doubt, find_doubts, verdict_line
+from aitrace.doubts import Doubt, find_doubts, is_fine, verdict_line
 from aitrace.results import RunEnd
 from reports.answers import Answers, Spread, answers_from_facts
 from reports.evidence import evidence_of
@@ -27,7 +27,7 @@ class Report:
 
     @property
     def is_fine(self) -> bool:
-        return not any(doubt.weighs for doubt in self.doubts)
+        return is_fine(self.doubts)
 
     @property
     def verdict(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from aitrace.doubts import Doubt
+from aitrace.doubts import Doubt, is_fine, reasons_of, weighty_first
 from reports.comparison.conditions import Checked, Condition, check_conditions
 from reports.comparison.differences import (
     DEFAULT_FLOOR_RATIO,
@@ -96,7 +96,7 @@ class Comparison:
 
     @property
     def is_fine(self) -> bool:
-        return not any(doubt.weighs for doubt in self.doubts)
+        return is_fine(self.doubts)
 
     @property
     def is_good(self) -> bool:
@@ -170,7 +170,7 @@ def compare(ways: Sequence[Way], wish: Wish) -> Comparison:
         setting=wish.setting,
         plan=plan,
         setup=setup_differences(plans),
-        doubts=_sorted(
+        doubts=weighty_first(
             [
                 *_doubts(ways, plan, plans),
                 *_unequal_work(ways, differences),
@@ -272,7 +272,7 @@ def _doubts(
         )
     for way in ways:
         for run in way.runs:
-            reasons = [doubt.what for doubt in run.doubts if doubt.weighs]
+            reasons = reasons_of(run.doubts)
             if reasons:
                 yield Doubt(
                     name="run_in_doubt",
@@ -333,7 +333,3 @@ def _no_repeats(wish: Wish) -> Doubt:
         else "repeat the runs, or give the noise of earlier ones with --noise",
         weighs=False,
     )
-
-
-def _sorted(doubts: Sequence[Doubt]) -> tuple[Doubt, ...]:
-    return tuple(sorted(doubts, key=lambda doubt: not doubt.weighs))

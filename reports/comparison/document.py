@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+from aitrace.doubts import reasons_of
 from reports.comparison.comparison import Comparison, verdict
 from reports.comparison.figures import ecdf_figure, forest_figure, pairs_figure
 from reports.comparison.measures import BASES
@@ -69,7 +70,7 @@ def ways_table(comparison: Comparison) -> Table:
                 way.label,
                 way.name,
                 "recorded" if way.is_recorded else f"{len(way.runs):,}",
-                "; ".join(doubt.what for run in way.runs for doubt in run.doubts if doubt.weighs) or "no",
+                "; ".join(reason for run in way.runs for reason in reasons_of(run.doubts)) or "no",
             )
             for way in comparison.ways
         ),

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from aitrace.doubts import is_fine, reasons_of
 from reports.comparison.comparison import Comparison, Way, verdict
 from reports.comparison.conditions import Checked
 from reports.comparison.differences import Difference, Side
@@ -47,8 +48,8 @@ def _json_from_way(way: Way) -> dict[str, Any]:
         "runs": [
             {
                 "name": run.name,
-                "fine": not any(doubt.weighs for doubt in run.doubts),
-                "doubts": [doubt.what for doubt in run.doubts if doubt.weighs],
+                "fine": is_fine(run.doubts),
+                "doubts": list(reasons_of(run.doubts)),
             }
             for run in way.runs
         ],

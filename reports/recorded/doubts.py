@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from aitrace.doubts import Doubt
+from aitrace.doubts import Doubt, weighty_first
 from aitrace.quantiles import min_count
 from aitrace.units import NS_PER_MS, NS_PER_S, counted, ratio_text, text_from_seconds
 from reports.recorded.answers import Answers
@@ -42,7 +42,7 @@ def find_doubts(answers: Answers) -> tuple[Doubt, ...]:
         *_of_the_sample(answers),
         *_of_the_prices(answers),
     ]
-    return tuple(sorted(found, key=lambda doubt: not doubt.weighs))
+    return weighty_first(found)
 
 
 def _number(answers: Answers, name: str) -> int | float:

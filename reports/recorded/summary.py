@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from aitrace.doubts import Doubt, verdict_line
+from aitrace.doubts import Doubt, is_fine, verdict_line
 from aitrace.schema import Trace
 from reports.recorded.answers import Answers, answers_from_recorded
 from reports.recorded.doubts import find_doubts
@@ -33,7 +33,7 @@ class TraceReport:
 
     @property
     def is_fine(self) -> bool:
-        return not any(doubt.weighs for doubt in self.doubts)
+        return is_fine(self.doubts)
 
     @property
     def verdict(self) -> str:

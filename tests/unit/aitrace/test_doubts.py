@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aitrace import doubts
-from aitrace.doubts import Doubt, Evidence, find_doubts, reasons_of, verdict_line
+from aitrace.doubts import Doubt, Evidence, find_doubts, is_fine, reasons_of, verdict_line, weighty_first
 from aitrace.results import WorkerEnd
 from aitrace.testing import make_run_end, make_run_header
 
@@ -144,3 +144,10 @@ def test_the_docs_list_every_doubt():
     listed = re.findall(r"^\| `(\w+)` \| .* \| (?:yes|no|only).* \|$", DOCS.read_text(), re.MULTILINE)
     named = re.findall(r'name="(\w+)"', Path(doubts.__file__).read_text())
     assert sorted(listed) == sorted(named)
+
+
+def test_notes_come_last_in_their_order_and_leave_what_they_are_on_fine():
+    notes = [Doubt(name=name, what=name, cause="", weighs=False) for name in "ab"]
+    weighty = Doubt(name="c", what="c", cause="")
+    assert [doubt.name for doubt in weighty_first([notes[0], weighty, notes[1]])] == ["c", "a", "b"]
+    assert (is_fine(notes), is_fine([*notes, weighty]), is_fine([])) == (True, False, True)
