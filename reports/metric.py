@@ -11,9 +11,6 @@ Value = TypeVar("Value")
 Number = float | int | None
 Row = dict[str, float | int | str | None]
 
-NS_PER_MS = 1e6
-NS_PER_S = 1e9
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:

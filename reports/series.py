@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aitrace.units import NS_PER_S
 from reports.stats import Floats, Ints
 
 
@@ -25,7 +26,7 @@ def level_over_time(starts_ns: Ints, ends_ns: Ints, *, name: str) -> Line:
     changes = np.concatenate([np.ones(starts_ns.size), -np.ones(ends_ns.size)])
     at_ns, place = np.unique(moments, return_inverse=True)
     change = np.bincount(place, weights=changes, minlength=at_ns.size)
-    return Line(name=name, at_s=at_ns / 1e9, values=change.cumsum().astype(np.float64))
+    return Line(name=name, at_s=at_ns / NS_PER_S, values=change.cumsum().astype(np.float64))
 
 
 def thinned(line: Line, *, points: int) -> Line:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.cache.losses import OF_THE_SIZE, tokens_by_cause
 from reports.cache.metrics import cache_population
 from reports.cache.pieces import MAX_CALLS, run_reuse
-from reports.metric import NS_PER_S, Metric, Number, Row, defined
+from reports.metric import Metric, Number, Row, defined
 from reports.stats import Floats
 from reports.tables import Facts, once_per_run
 

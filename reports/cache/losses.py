@@ -11,10 +11,11 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.cache.metrics import cache_population
 from reports.cache.pieces import RunReuse, run_reuse
 from reports.cache.rules import Cases, LossRule, RuleKind, loss_rule
-from reports.metric import NS_PER_S, Metric, Number, Row, defined, ratio
+from reports.metric import Metric, Number, Row, defined, ratio
 from reports.tables import Facts, once_per_run
 
 CAUSES = (

@@ -6,7 +6,8 @@ from itertools import pairwise
 import polars as pl
 
 from aitrace.results import ENGINE_COUNTERS
-from reports.metric import NS_PER_S, Metric, Number, Row, defined, ratio
+from aitrace.units import NS_PER_S
+from reports.metric import Metric, Number, Row, defined, ratio
 from reports.sessions import IS_COMPLETE
 from reports.tables import Facts, kept, measured_from_ns, once_per_run
 

@@ -9,11 +9,12 @@ time, and where one of them carries the same prefix it is less. The prefix survi
 import numpy as np
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.buckets import buckets_of, is_inside
 from reports.cache.losses import losses
 from reports.cache.metrics import CONTINUING, KIND_OF_CALL
 from reports.cache.pieces import run_reuse
-from reports.metric import NS_PER_S, Metric, Number, Row, defined, ratio
+from reports.metric import Metric, Number, Row, defined, ratio
 from reports.stats import MIN_CLUSTERS, Interval, wilson
 from reports.tables import Facts, once_per_run
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.comparison.measures import Level
 from reports.comparison.values import KEYS, RunValues
-from reports.metric import NS_PER_S
 from reports.stats import Floats, Ints
 
 _LEVELS: tuple[Level, ...] = ("call", "session", "tree")

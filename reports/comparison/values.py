@@ -9,10 +9,10 @@ import polars as pl
 
 from aitrace.outcomes import REFUSED
 from aitrace.schema import Call, Trace
+from aitrace.units import NS_PER_MS, NS_PER_S
 from reports.cache.metrics import cache_population
 from reports.measures.admission import measured_tries
 from reports.measures.run_metrics import IS_LOST
-from reports.metric import NS_PER_MS, NS_PER_S
 from reports.metrics import DISTRIBUTIONS
 from reports.sessions import IS_COMPLETE, IS_CUT, IS_SENT
 from reports.stats import Ints

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.answers import sample_of
 from reports.cache.metrics import CONTINUING
 from reports.document import Figure
 from reports.measures.call_metrics import LATENESS_MS, between_ms
-from reports.metric import NS_PER_S, Row
+from reports.metric import Row
 from reports.metrics import METRICS
 from reports.series import Line, thinned
 from reports.sessions import IS_PLAYED, IS_SENT

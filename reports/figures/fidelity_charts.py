@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.bucket_text import CAUSE_WORDS
 from reports.document import Figure
 from reports.figures.charts import RUN_TIME, axis, drawn_note, points_trace, rounded, scale_of, thinned_rows
 from reports.measures.fidelity import played_gaps, tree_starts
-from reports.metric import NS_PER_S
 from reports.stats import Floats
 from reports.summary import Report
 

@@ -6,10 +6,10 @@ from typing import Any
 import polars as pl
 
 from aitrace.outcomes import OUTCOME_WORDS
+from aitrace.units import NS_PER_S
 from reports.bucket_text import CAUSE_WORDS
 from reports.document import Figure
 from reports.figures.charts import plotly_text
-from reports.metric import NS_PER_S
 from reports.summary import Report
 from reports.tables import Facts, kept
 from reports.words import counted

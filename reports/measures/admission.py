@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 import polars as pl
 
 from aitrace.outcomes import REFUSED
+from aitrace.units import NS_PER_MS, NS_PER_S
 from reports.buckets import TURN_EDGES, buckets_of, is_inside
 from reports.cache.metrics import gap_buckets_s, has_gap
 from reports.measures.call_metrics import sample
 from reports.measures.run_metrics import IS_LOST
-from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, Row, Sample, defined, ratio
+from reports.metric import Metric, Number, Row, Sample, defined, ratio
 from reports.sessions import IS_COMPLETE
 from reports.stats import quantile, wilson
 from reports.tables import Facts, kept, once_per_run

@@ -4,8 +4,9 @@ import numpy as np
 import polars as pl
 
 from aitrace.outcomes import REFUSED
+from aitrace.units import NS_PER_S
 from reports.measures.run_metrics import IS_LOST, duration_s
-from reports.metric import NS_PER_S, Metric, Row, defined
+from reports.metric import Metric, Row, defined
 from reports.sessions import IS_COMPLETE, IS_FATAL
 from reports.stats import Ints
 from reports.tables import Facts, kept

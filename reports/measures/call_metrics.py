@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import polars as pl
 
-from reports.metric import NS_PER_MS, NS_PER_S, Metric, Sample, defined
+from aitrace.units import NS_PER_MS, NS_PER_S
+from reports.metric import Metric, Sample, defined
 from reports.sessions import IS_COMPLETE, IS_PLAYED, IS_SENT
 from reports.tables import Facts
 

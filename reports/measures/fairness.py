@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.buckets import buckets_of, is_inside
 from reports.measures.call_metrics import CALL_DISTRIBUTIONS, sample
 from reports.measures.run_metrics import measured_s
 from reports.measures.time_metrics import SERIES
-from reports.metric import NS_PER_S, Metric, Number, Row, Sample, defined, ratio
+from reports.metric import Metric, Number, Row, Sample, defined, ratio
 from reports.series import Line
 from reports.sessions import IS_PLAYED
 from reports.stats import Floats, quantile, shown_quantile

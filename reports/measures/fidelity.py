@@ -11,8 +11,9 @@ import polars as pl
 
 from aitrace.columns import TRIGGERS, call_columns
 from aitrace.schema import Trace
+from aitrace.units import NS_PER_MS, NS_PER_S
 from reports.measures.call_metrics import sample
-from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, Row, Sample, defined, ratio
+from reports.metric import Metric, Number, Row, Sample, defined, ratio
 from reports.sessions import IS_SENT
 from reports.stats import Ints, quantile, shown_quantile
 from reports.tables import Facts, kept, once_per_run

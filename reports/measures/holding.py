@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, defined
+from aitrace.units import NS_PER_MS, NS_PER_S
+from reports.metric import Metric, Number, defined
 from reports.stats import Floats, quantile, rank_correlation
 from reports.tables import Facts, kept, once_per_run
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.buckets import TURN_EDGES
 from reports.cache.metrics import gap_buckets_s
 from reports.measures.call_metrics import CALL_VALUES
-from reports.metric import NS_PER_S, Metric, Row, defined
+from reports.metric import Metric, Row, defined
 from reports.sessions import IS_SENT
 from reports.stats import shown_quantiles
 from reports.tables import Facts

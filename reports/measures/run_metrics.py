@@ -6,8 +6,9 @@ from itertools import pairwise
 import polars as pl
 
 from aitrace.outcomes import OVERLOAD
+from aitrace.units import NS_PER_MS, NS_PER_S
 from reports.measures.call_metrics import CLIENT_LATENESS_MS, between_ms, sample
-from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, Row, defined, ratio
+from reports.metric import Metric, Number, Row, defined, ratio
 from reports.sessions import IS_COMPLETE, IS_FAILED, IS_PLAYED, IS_SENT, IS_STOPPED
 from reports.stats import quantile
 from reports.tables import Facts, kept, measured_from_ns, planned_calls

@@ -11,7 +11,8 @@ import polars as pl
 
 from aitrace.columns import call_columns
 from aitrace.schema import Trace
-from reports.metric import NS_PER_S, Metric, Row, defined
+from aitrace.units import NS_PER_S
+from reports.metric import Metric, Row, defined
 from reports.sessions import IS_PLAYED
 from reports.stats import quantile, shown_quantile
 from reports.tables import Facts, once_per_run

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from aitrace.units import NS_PER_MS, NS_PER_S
 from reports.cache.metrics import cache_population, reported_ratio
 from reports.measures.admission import measured_tries, refused_tries_ratio
 from reports.measures.run_metrics import duration_s
-from reports.metric import NS_PER_MS, NS_PER_S, Metric, Number, defined, ratio
+from reports.metric import Metric, Number, defined, ratio
 from reports.series import Line, level_over_time
 from reports.sessions import IS_COMPLETE
 from reports.stats import Floats, shown_quantile

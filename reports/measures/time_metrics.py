@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.measures.run_metrics import duration_s
-from reports.metric import NS_PER_S, Metric, defined
+from reports.metric import Metric, defined
 from reports.series import Line, level_over_time
 from reports.sessions import IS_SENT
 from reports.tables import Facts, kept, once_per_run

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from aitrace.quantiles import min_count
+from aitrace.units import NS_PER_S
 from reports.measures.call_metrics import CALL_VALUES, sample
 from reports.measures.latency_metrics import UNCACHED
 from reports.measures.session_shares import SESSION, call_parts
-from reports.metric import NS_PER_S, Metric, Number, Sample, defined
+from reports.metric import Metric, Number, Sample, defined
 from reports.sessions import IS_COMPLETE
 from reports.stats import Floats, quantile
 from reports.tables import Facts, kept, once_per_run

@@ -2,9 +2,10 @@
 
 import polars as pl
 
+from aitrace.units import NS_PER_MS
 from reports.cache.metrics import cache_population, reported_ratio
 from reports.measures.call_metrics import CALL_VALUES
-from reports.metric import NS_PER_MS, Metric, Number, Row, defined, ratio
+from reports.metric import Metric, Number, Row, defined, ratio
 from reports.sessions import IS_COMPLETE, IS_SENT
 from reports.stats import quantile, shown_quantile
 from reports.tables import Facts, kept

@@ -4,7 +4,8 @@ from typing import Any
 
 import polars as pl
 
-from reports.metric import NS_PER_S, Row
+from aitrace.units import NS_PER_S
+from reports.metric import Row
 from reports.recorded.facts import Recorded
 from reports.stats import Floats, shown_quantile
 

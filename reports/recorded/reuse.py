@@ -7,10 +7,11 @@ possible is the share of the prompt that an earlier one to the same model had, t
 
 import polars as pl
 
+from aitrace.units import NS_PER_S
 from reports.buckets import TURN_EDGES, buckets_of, is_inside
 from reports.cache.metrics import KINDS
 from reports.cache.survival import SURVIVED_RATIO, survival_interval
-from reports.metric import NS_PER_S, Row, ratio
+from reports.metric import Row, ratio
 from reports.recorded.facts import Recorded, is_complete
 from reports.recorded.prefixes import possible_sizes
 

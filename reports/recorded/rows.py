@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from reports.metric import NS_PER_S, Row
+from aitrace.units import NS_PER_S
+from reports.metric import Row
 from reports.recorded.facts import Recorded, tells_no_tools
 from reports.recorded.spans import most_at_once
 

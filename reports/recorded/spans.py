@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from reports.metric import NS_PER_S
+from aitrace.units import NS_PER_S
 from reports.recorded.facts import Recorded
 
 STATES = {

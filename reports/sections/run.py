@@ -3,6 +3,7 @@
 import datetime as dt
 
 from aitrace.results import RunHeader
+from aitrace.units import NS_PER_S
 from reports.document import Pairs, Section
 from reports.metric import Number
 from reports.summary import Report
@@ -18,7 +19,7 @@ def what_was_run(report: Report) -> tuple[tuple[str, str], ...]:
     """Target, load and identity of the run."""
     header, trace = report.facts.header, report.facts.trace
     calibration = header.calibration
-    started = dt.datetime.fromtimestamp(header.started_unix_ns / 1e9, tz=dt.UTC)
+    started = dt.datetime.fromtimestamp(header.started_unix_ns / NS_PER_S, tz=dt.UTC)
     facts = [
         ("endpoint", header.url),
         ("protocol", header.protocol),
