@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import polars as pl
+
 from reports.stats import Floats, Ints
 from reports.tables import Facts
 
@@ -46,6 +48,12 @@ def defined(*rows: tuple[str, str, str, str, str, Callable[[Facts], Value]]) -> 
         Metric(name=name, title=title, unit=unit, formula=formula, population=population, compute=compute)
         for name, title, unit, formula, population, compute in rows
     )
+
+
+def known_sum(column: pl.Series) -> int | None:
+    """Sum of the values that are known, to the next integer; None if none is."""
+    known = column.drop_nulls()
+    return None if known.is_empty() else round(known.sum())
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:

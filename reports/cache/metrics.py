@@ -7,7 +7,7 @@ import polars as pl
 
 from aitrace.results import ENGINE_COUNTERS
 from aitrace.units import NS_PER_S
-from reports.metric import Metric, Number, Row, defined, ratio
+from reports.metric import Metric, Number, Row, defined, known_sum, ratio
 from reports.sessions import IS_COMPLETE
 from reports.tables import Facts, kept, measured_from_ns, once_per_run
 
@@ -75,7 +75,7 @@ def _tokens(column: str) -> Callable[[Facts], int | None]:
     """Sum of a column of the population; None if no call has a value."""
 
     def compute(facts: Facts) -> int | None:
-        return _sum(cache_population(facts)[column])
+        return known_sum(cache_population(facts)[column])
 
     return compute
 
@@ -152,13 +152,13 @@ def gap_buckets_s(time_scale: float) -> tuple[tuple[float, float | None], ...]:
 
 def reported_ratio(calls: pl.DataFrame) -> float | None:
     """Reported cached tokens of calls of the population over their input tokens; None if none reports them."""
-    return ratio(_sum(calls["usage_cache_read_tokens"]), int(calls["input_tokens"].sum()))
+    return ratio(known_sum(calls["usage_cache_read_tokens"]), int(calls["input_tokens"].sum()))
 
 
 def rates(calls: pl.DataFrame) -> Row:
     """Cached tokens of calls of the population, as reported and as the bound has them, over their input tokens."""
     total = int(calls["input_tokens"].sum())
-    reported, bound = _sum(calls["usage_cache_read_tokens"]), _sum(calls["bound_tokens"])
+    reported, bound = known_sum(calls["usage_cache_read_tokens"]), known_sum(calls["bound_tokens"])
     return {
         "calls": calls.height,
         "input_tokens": total,
@@ -167,11 +167,6 @@ def rates(calls: pl.DataFrame) -> Row:
         "reported_ratio": reported_ratio(calls),
         "bound_ratio": ratio(bound, total),
     }
-
-
-def _sum(column: pl.Series) -> int | None:
-    known = column.drop_nulls()
-    return None if known.is_empty() else round(known.sum())
 
 
 def _from_measured(scrapes: pl.DataFrame, name: str, from_ns: int | None) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from reports.document import Figure
-from reports.figures.charts import RUN_TIME, drawn_note, line_trace, panels
+from reports.figures.charts import RUN_TIME, drawn_note, line_trace, number_of, panels
 from reports.metric import Row
 from reports.summary import Report
 
@@ -49,8 +49,8 @@ def tries_over_time(report: Report) -> Figure:
                 place,
             )
         )
-    width_s = _number(rows[0]["to_s"]) if rows else 0.0
-    count = sum(int(_number(row["tries"])) for row in rows)
+    width_s = number_of(rows[0]["to_s"]) if rows else 0.0
+    count = sum(int(number_of(row["tries"])) for row in rows)
     return Figure(
         id="admission-time",
         title="Tries over the run",
@@ -64,12 +64,12 @@ def tries_over_time(report: Report) -> Figure:
 
 
 def _bars(rows: list[Row], key: str, name: str, colour: str) -> dict[str, Any]:
-    width_s = _number(rows[0]["to_s"])
+    width_s = number_of(rows[0]["to_s"])
     return {
         "type": "bar",
         "name": name,
         "marker": {"color": colour, "line": {"width": 0}},
-        "x": [_number(row["from_s"]) for row in rows],
+        "x": [number_of(row["from_s"]) for row in rows],
         "y": [row[key] for row in rows],
         "width": width_s,
         "offset": 0,
@@ -79,7 +79,7 @@ def _bars(rows: list[Row], key: str, name: str, colour: str) -> dict[str, Any]:
 
 def _shares(rows: list[Row], kind: str, name: str, colour: str) -> dict[str, Any]:
     shares: list[float | None] = [
-        _number(row[f"{kind}_refused"]) / _number(row[f"{kind}_tries"]) if row[f"{kind}_tries"] else None
+        number_of(row[f"{kind}_refused"]) / number_of(row[f"{kind}_tries"]) if row[f"{kind}_tries"] else None
         for row in rows
     ]
     return _steps(rows, shares, name, colour, "y2") | {
@@ -94,11 +94,7 @@ def _steps(rows: list[Row], values: list[Any], name: str, colour: str, y_axis: s
         "mode": "lines",
         "line": {"shape": "hv", "color": colour, "width": 1.5},
         "name": name,
-        "x": [_number(row["from_s"]) for row in rows],
+        "x": [number_of(row["from_s"]) for row in rows],
         "y": values,
         "yaxis": y_axis,
     }
-
-
-def _number(value: float | str | None) -> float:
-    return 0.0 if value is None or isinstance(value, str) else float(value)

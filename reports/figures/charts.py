@@ -446,6 +446,11 @@ def drawn_note(text: str, drawn: list[Any]) -> str:
     return text if drawn else f"nothing to draw: {text}"
 
 
+def number_of(value: float | str | None) -> float:
+    """A number of a row; 0 for what is none."""
+    return 0.0 if value is None or isinstance(value, str) else float(value)
+
+
 def rounded(values: Floats) -> list[float | None]:
     """Six digits that matter; None where there is no value."""
     return [None if math.isnan(value) else float(f"{value:.6g}") for value in values.tolist()]

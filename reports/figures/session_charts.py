@@ -4,7 +4,7 @@ from typing import Any
 
 from reports.bucket_text import PART_WORDS
 from reports.document import Figure
-from reports.figures.charts import axis, drawn_note
+from reports.figures.charts import axis, drawn_note, number_of
 from reports.measures.session_shares import PARTS
 from reports.summary import Report
 from reports.words import counted, text_from_seconds
@@ -26,13 +26,13 @@ def time_by_duration(report: Report) -> Figure:
     """Shares of the parts of sessions' time, a bar for each tenth of the sessions by duration."""
     rows = report.answers.tables["session_time_by_duration"]
     labels = [
-        f"{number}. {text_from_seconds(_number(row['duration_from_s']))} – "
-        f"{text_from_seconds(_number(row['duration_to_s']))} ({counted(int(_number(row['sessions'])), 'session')})"
+        f"{number}. {text_from_seconds(number_of(row['duration_from_s']))} – "
+        f"{text_from_seconds(number_of(row['duration_to_s']))} ({counted(int(number_of(row['sessions'])), 'session')})"
         for number, row in enumerate(rows, 1)
     ]
     traces: list[dict[str, Any]] = []
     for part in PARTS:
-        shares = [_number(row[f"{part}_ratio"]) for row in rows]
+        shares = [number_of(row[f"{part}_ratio"]) for row in rows]
         if any(shares):
             traces.append(
                 {
@@ -45,7 +45,7 @@ def time_by_duration(report: Report) -> Figure:
                     "hovertemplate": f"{PART_WORDS[part]}: %{{x:.1%}}<br>%{{y}}<extra></extra>",
                 }
             )
-    count = sum(int(_number(row["sessions"])) for row in rows)
+    count = sum(int(number_of(row["sessions"])) for row in rows)
     return Figure(
         id="session-parts",
         title="What the time of sessions went into, by their duration",
@@ -59,7 +59,3 @@ def time_by_duration(report: Report) -> Figure:
         },
         height_px=160 + 26 * max(3, len(rows)),
     )
-
-
-def _number(value: float | str | None) -> float:
-    return 0.0 if value is None or isinstance(value, str) else float(value)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from aitrace.units import NS_PER_S
-from reports.metric import Number, Row, ratio
-from reports.recorded.breaks import breaks_by_class, known_sum, with_tokens, worst_breaks
+from reports.metric import Number, Row, known_sum, ratio
+from reports.recorded.breaks import breaks_by_class, with_tokens, worst_breaks
 from reports.recorded.facts import Recorded, is_complete, tells_no_tools
 from reports.recorded.gaps import gaps_by_cause, gaps_by_tool, tool_times
 from reports.recorded.growth import by_kind, new_tokens

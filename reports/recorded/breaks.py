@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from reports.metric import Row
+from reports.metric import Row, known_sum
 from reports.recorded.facts import Recorded
 from reports.recorded.prefixes import CLASSES
 
@@ -68,9 +68,3 @@ def worst_breaks(known: pl.DataFrame, count: int | None) -> list[Row]:
         "again_size",
     )  # fmt: skip
     return broken.head(broken.height if count is None else count).select(names).to_dicts()
-
-
-def known_sum(column: pl.Series) -> int | None:
-    """Sum of the values; None if none is known."""
-    values = column.drop_nulls()
-    return None if values.is_empty() else int(values.sum())

@@ -11,7 +11,7 @@ from aitrace.units import NS_PER_S
 from reports.buckets import TURN_EDGES, buckets_of, is_inside
 from reports.cache.metrics import KINDS
 from reports.cache.survival import SURVIVED_RATIO, survival_interval
-from reports.metric import Row, ratio
+from reports.metric import Row, known_sum, ratio
 from reports.recorded.facts import Recorded, is_complete
 from reports.recorded.prefixes import possible_sizes
 
@@ -67,7 +67,7 @@ def rates(calls: pl.DataFrame) -> Row:
     """Tokens of calls of the population: all, reported as cached, possible; and the shares."""
     total = int(calls["prompt_tokens"].sum())
     reported, possible, lost = (
-        _known_sum(calls[name]) for name in ("cache_read_tokens", "possible_tokens", "lost_tokens")
+        known_sum(calls[name]) for name in ("cache_read_tokens", "possible_tokens", "lost_tokens")
     )
     return {
         "calls": calls.height,
@@ -179,8 +179,3 @@ REASONS = {
     "gap_shorter": "gap under 5 min: evicted, sent elsewhere, not marked for the cache, or the end of a block",
 }
 """Reasons of `losses`, in words."""
-
-
-def _known_sum(column: pl.Series) -> int | None:
-    known = column.drop_nulls()
-    return None if known.is_empty() else round(known.sum())

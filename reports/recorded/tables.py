@@ -6,13 +6,13 @@ from aitrace.outcomes import OUTCOME_WORDS
 from aitrace.quantiles import min_count
 from reports.bucket_text import CAUSE_WORDS, CLASS_WORDS
 from reports.document import Table
-from reports.metric import Number, Row
+from reports.metric import Row
 from reports.recorded.gaps import JOINED, NAMELESS
 from reports.recorded.prefixes import CLASSES, KINDS
 from reports.recorded.reuse import REASONS
 from reports.recorded.spans import STATES
 from reports.recorded.summary import TraceReport
-from reports.sections.cells import rows_table
+from reports.sections.cells import rows_table, share_text
 from reports.words import (
     KIND_NAMES,
     NOT_KNOWN,
@@ -255,7 +255,7 @@ def reuse_table(report: TraceReport) -> Table:
         "over calls of what exceeds the other.",
         columns=("", "tokens", "of tokens", "share"),
         rows=tuple(
-            (name, value_cell(numbers[key]), value_cell(total), _share(numbers[key], total))
+            (name, value_cell(numbers[key]), value_cell(total), share_text(numbers[key], total))
             for name, key in parts
         ),
     )
@@ -352,10 +352,6 @@ def outcome_table(rows: Sequence[Row]) -> Table:
 
 def _limit_caption(rows: Sequence[Row], limit: int, noun: str) -> str:
     return f"The first {limit:,} of {counted(len(rows), noun)}. " if len(rows) > limit else ""
-
-
-def _share(part: Number, whole: Number) -> str:
-    return text_from_ratio(None if part is None or not whole else part / whole)
 
 
 def value_cell(value: float | str | None) -> str:
