@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import orjson
@@ -22,6 +22,7 @@ from aitrace.store import write_trace
 from aitrace.testing import make_trace
 from replayer.engine.options import EngineOptions, parse_fault
 from replayer.engine.testing import engine_on_thread
+from tests.e2e.http_server import Quiet, served
 
 QUICK = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=5000.0, step_ns=0)
 SLOW = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=50.0, step_ns=0)
@@ -216,7 +217,7 @@ def pages() -> Iterator[str]:
     """Metrics pages: one of an engine that begins anew, one that cannot be read after its first reading."""
     read = {"/restarted": 0, "/failing": 0}
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self):
             read[self.path] += 1
             is_away = self.path == "/failing" and read[self.path] > 1
@@ -227,13 +228,5 @@ def pages() -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(Handler) as url:
+        yield url

@@ -5,13 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import orjson
@@ -32,6 +31,7 @@ from replayer.engine.testing import engine_on_thread
 from reports.answers import sample_of
 from reports.summary import Report, report_from_facts
 from reports.tables import facts_from_run
+from tests.e2e.http_server import Quiet, served
 
 QUICK = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=2000.0, step_ns=0)
 PROBES = 2
@@ -435,24 +435,14 @@ def wait_until(condition) -> None:
 def busy_page() -> Iterator[str]:
     """A metrics page on which one request runs for ever."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
             self.wfile.write(b"vllm:num_requests_running 1\n")
 
-        def log_message(self, *_arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/metrics"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with served(Handler) as url:
+        yield f"{url}/metrics"
 
 
 FULL = EngineOptions(

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import orjson
 import pytest
@@ -20,6 +20,7 @@ from aitrace.results import CallResult
 from aitrace.runstore import read_run
 from aitrace.store import write_trace
 from aitrace.testing import make_trace
+from tests.e2e.http_server import Quiet, served
 
 Piece = bytes | float
 """What is written, or how long nothing is, s."""
@@ -101,7 +102,7 @@ def server(protocol: str, script: Script) -> Iterator[str]:
     lock = threading.Lock()
     asked = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             with lock:
@@ -113,21 +114,8 @@ def server(protocol: str, script: Script) -> Iterator[str]:
                 else:
                     self.wfile.write(piece)
 
-        def do_GET(self):
-            self.send_error(404)
-
-        def log_message(self, *_arguments):
-            pass
-
-    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{running.server_port}"
-    finally:
-        running.shutdown()
-        running.server_close()
-        thread.join()
+    with served(Handler) as url:
+        yield url
 
 
 def played(tmp_path, protocol: str, script: Script) -> CallResult:

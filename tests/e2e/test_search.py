@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import orjson
@@ -23,6 +23,7 @@ from aitrace.testing import TraceBuilder
 from replayer.engine.options import EngineOptions
 from replayer.engine.server import RunningEngine
 from replayer.engine.testing import engine_on_thread
+from tests.e2e.http_server import Quiet, served
 
 QUICK = EngineOptions(port=0, prefill_tokens_per_s=None, decode_tokens_per_s=2000.0, step_ns=0)
 SLACK = ("--max-lateness", "60000", "--no-metrics", "--tokens-per-word", "1")
@@ -272,7 +273,7 @@ def test_hints_are_in_the_bodies_that_arrive_and_in_the_run(tmp_path):
 def recorder(bodies: dict[str, list[dict]]) -> Iterator[str]:
     """A server that answers every call with one token, and keeps the bodies by the header `X-Gateway`."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self):
@@ -301,15 +302,5 @@ def recorder(bodies: dict[str, list[dict]]) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *_arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(Handler) as url:
+        yield url

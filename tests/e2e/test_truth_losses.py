@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import orjson
 import pytest
@@ -24,6 +24,7 @@ from aitrace.store import write_trace
 from aitrace.testing import TraceBuilder
 from aitrace.units import NS_PER_MS, NS_PER_S
 from replayer.engine.options import EngineOptions
+from tests.e2e.http_server import Quiet, served
 
 BLOCK = 16
 BUSY_SESSIONS = 12
@@ -106,7 +107,7 @@ class Upstream:
 
 @contextmanager
 def serving(upstream: Upstream) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
@@ -130,21 +131,8 @@ def serving(upstream: Upstream) -> Iterator[str]:
             self.wfile.write(body)
             upstream.use(worker, keys)
 
-        def do_GET(self):
-            self.send_error(404)
-
-        def log_message(self, *_arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with served(Handler) as url:
+        yield url
 
 
 def reported_by(upstream: Upstream, directory) -> dict:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import orjson
 import polars as pl
@@ -14,6 +14,7 @@ from aitrace.cli import main
 from aitrace.runstore import read_run
 from aitrace.store import write_trace
 from aitrace.testing import make_trace
+from tests.e2e.http_server import Quiet, served
 
 WORKER_IDS = 2**63
 """Ids of Dynamo's workers are larger than what integers of a run may be."""
@@ -111,7 +112,7 @@ class Router:
 
 @contextmanager
 def serving(router: Router) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
@@ -124,21 +125,8 @@ def serving(router: Router) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def do_GET(self):
-            self.send_error(404)
-
-        def log_message(self, *_arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with served(Handler) as url:
+        yield url
 
 
 @pytest.mark.parametrize(
