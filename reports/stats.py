@@ -15,12 +15,15 @@ from aitrace.quantiles import min_count
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 MIN_CLUSTERS = 5
 """Fewer sessions than this give no interval: resampling them says little about sessions not seen."""
 _Z95 = 1.959964
 _CELLS_PER_CHUNK = 4_000_000
-_FIRST_REACH = 4000
+_BIN_VALUES = 64
+_MOST_BINS = 512
+_MOST_CELLS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +87,14 @@ def cluster_bootstrap(
     names, members = np.unique(clusters, return_inverse=True)
     if names.size < MIN_CLUSTERS:
         return (None,) * len(qs)
-    order = np.argsort(values, kind="stable")
-    ordered, members = values[order], members[order]
     rng = np.random.default_rng(seed)
-    sizes = np.bincount(members)
-    estimates = np.empty((draws, len(qs)))
     chunk = max(1, _CELLS_PER_CHUNK // names.size)
-    for start in range(0, draws, chunk):
-        drawn = _times_drawn(rng, names.size, min(chunk, draws - start))
-        totals = drawn @ sizes
-        for column, q in enumerate(qs):
-            ranks = np.ceil(q * totals - 1e-9).astype(np.int64).clip(min=1)
-            middle = round(q * values.size)
-            estimates[start : start + chunk, column] = ordered[_places(members, drawn, ranks, middle)]
+    estimates = np.concatenate(
+        [
+            drawn_quantiles(values, members, _times_drawn(rng, names.size, min(chunk, draws - start)), qs)
+            for start in range(0, draws, chunk)
+        ]
+    )
     return tuple(
         _interval(estimates[:, column]) if values.size >= min_count(q) else None
         for column, q in enumerate(qs)
@@ -109,33 +107,50 @@ def _times_drawn(rng: np.random.Generator, clusters: int, draws: int) -> Ints:
     return np.bincount(drawn.ravel(), minlength=draws * clusters).reshape(draws, clusters)
 
 
-def _places(members: Ints, drawn: Ints, ranks: Ints, middle: int) -> Ints:
-    """Of each draw, the place of the first value up to which so many were drawn.
+def drawn_quantiles(values: Floats, clusters: Ints, weights: Weights, qs: Sequence[float]) -> Floats:
+    """Quantiles (inverted CDF) of the values of the clusters drawn: a row per draw, a column per q.
 
-    Only values around the expected place are counted one by one; where that was not enough, more are.
+    A draw that has none of the clusters gives NaN.
 
     Args:
-        members: Cluster of each value, in order of the values.
-        drawn: How often each cluster was, a row per draw.
-        middle: About where the places are.
+        clusters: Cluster of each value, a column of `weights`.
+        weights: How often each cluster is drawn, a row per draw.
     """
-    reach = _FIRST_REACH
-    places = np.zeros(len(ranks), np.int64)
-    asked = np.arange(len(ranks))
-    while asked.size:
-        low, high = max(0, middle - reach), min(members.size, middle + reach)
-        before = drawn[asked] @ np.bincount(members[:low], minlength=drawn.shape[1])
-        rows = max(1, _CELLS_PER_CHUNK // (high - low))
-        for part in np.split(np.arange(asked.size), range(rows, asked.size, rows)):
-            inside = drawn[asked[part]][:, members[low:high]].cumsum(axis=1)
-            found = inside + before[part, None] >= ranks[asked[part], None]
-            places[asked[part]] = low + found.argmax(axis=1)
-            # What lies outside is looked for again.
-            is_out = (before[part] >= ranks[asked[part]]) | ~found[:, -1]
-            places[asked[part][is_out]] = -1
-        asked = asked[places[asked] < 0]
-        reach *= 8
-    return places
+    found = np.full((len(weights), len(qs)), np.nan)
+    if not values.size:
+        return found
+    order = np.argsort(values, kind="stable")
+    ordered, members = values[order], clusters[order]
+    # A draw's quantile is looked for among bins of neighbours first, so that not every value is counted in every draw.
+    edges = _bin_edges(values.size, weights.shape[1])
+    cumulated = _drawn_of_bins(members, edges, weights).cumsum(axis=1)
+    totals = cumulated[:, -1]
+    for column, q in enumerate(qs):
+        # As `quantile`: the smallest value that at least the share q does not exceed.
+        ranks = np.ceil(q * totals - 1e-9).clip(min=1)
+        bins = (cumulated < ranks[:, None]).sum(axis=1)
+        for place in np.unique(bins[totals > 0]):
+            rows = np.flatnonzero((bins == place) & (totals > 0))
+            before = cumulated[rows, place - 1] if place else 0
+            inside = weights[rows][:, members[edges[place] : edges[place + 1]]].cumsum(axis=1)
+            steps = (inside < (ranks[rows] - before)[:, None]).sum(axis=1)
+            found[rows, column] = ordered[edges[place] + steps]
+    return found
+
+
+def _bin_edges(count: int, clusters: int) -> Ints:
+    """First places of bins of equally many sorted values, and the end of the last one."""
+    bins = max(1, min(_MOST_BINS, count // _BIN_VALUES, _MOST_CELLS // max(clusters, 1)))
+    return np.linspace(0, count, bins + 1).round().astype(np.int64)
+
+
+def _drawn_of_bins(members: Ints, edges: Ints, weights: Weights) -> Floats:
+    """Values drawn of each bin, by draw."""
+    bins, clusters = edges.size - 1, weights.shape[1]
+    cells = np.repeat(np.arange(bins), np.diff(edges)) * clusters + members
+    counts = np.bincount(cells, minlength=bins * clusters).reshape(bins, clusters)
+    drawn: Floats = (weights.astype(np.float32) @ counts.T.astype(np.float32)).astype(np.float64)
+    return drawn
 
 
 def wilson(hits: float, count: float) -> Interval | None:

@@ -1,12 +1,12 @@
 """Pure: the prefix cache three ways on one population: reported by the API, counted by the engine, and the bound."""
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import polars as pl
 
 from aitrace.results import ENGINE_COUNTERS
 from aitrace.units import NS_PER_S
+from reports.buckets import buckets_of, is_inside
 from reports.metric import Metric, Number, Row, defined, known_sum, ratio
 from reports.sessions import IS_COMPLETE
 from reports.tables import Facts, kept, measured_from_ns, once_per_run
@@ -140,14 +140,13 @@ def _after_gap(facts: Facts) -> list[Row]:
 def has_gap(low_s: float | None, high_s: float | None) -> pl.Expr:
     """Whether a gap lies in a bucket; an unknown one counts as 0."""
     gap_s = pl.col("gap_ns").fill_null(0) / NS_PER_S
-    inside = pl.lit(value=True) if low_s is None else gap_s >= low_s
-    return inside if high_s is None else inside & (gap_s < high_s)
+    return pl.lit(value=True) if low_s is None else is_inside(gap_s, low_s, high_s)
 
 
 def gap_buckets_s(time_scale: float) -> tuple[tuple[float, float | None], ...]:
     """Borders of the gap buckets as played, the last one open; one bucket at time scale 0, where all gaps are 0."""
     edges = (edge * time_scale for edge in GAP_EDGES_S) if time_scale > 0 else ()
-    return tuple(pairwise((0.0, *edges, None)))
+    return buckets_of((0.0, *edges))
 
 
 def reported_ratio(calls: pl.DataFrame) -> float | None:

@@ -17,9 +17,7 @@ from aitrace.quantiles import min_count
 from reports.comparison.intervals import (
     Effect,
     Variance,
-    Weights,
     added,
-    drawn_quantiles,
     drawn_shares,
     effect_of,
     larger,
@@ -32,7 +30,7 @@ from reports.comparison.intervals import (
 )
 from reports.comparison.matched import LevelRows, Matched
 from reports.comparison.measures import QUANTILES, Measure, Statistic
-from reports.stats import MIN_CLUSTERS, Floats, Ints, quantile
+from reports.stats import MIN_CLUSTERS, Floats, Ints, Weights, drawn_quantiles, quantile
 
 DEFAULT_FLOOR_RATIO = 0.03
 """Noise floor of relative differences of one run each."""

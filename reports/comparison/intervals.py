@@ -1,9 +1,10 @@
 """Pure: how far a difference may be off: trees drawn with replacement, the same ones in every run, and Student's t.
 
 The variance of a difference has two parts. Other trees would have shown another one: whole trees are drawn, and the
-difference is computed anew. What disturbed a part of a run has touched all trees of that time: periods of the run are drawn in place of trees,
-and the larger of the two variances counts. Another run of the same way would have shown another one: the spread between
-runs of one way tells. The sum carries as many degrees of freedom as its parts (Satterthwaite's formula).
+difference is computed anew. What disturbed a part of a run has touched all trees of that time: periods of the run are
+drawn in place of trees, and the larger of the two variances counts. Another run of the same way would have shown
+another one: the spread between runs of one way tells. The sum carries as many degrees of freedom as its parts
+(Satterthwaite's formula).
 """
 
 import math
@@ -12,23 +13,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from reports.stats import Floats, Ints, quantile
+from reports.stats import Floats, Ints, Weights, quantile
 
 DRAWS = 500
 """Times that the trees are drawn."""
 _PERIOD_SEED = 1
-_BIN_VALUES = 64
-_MOST_BINS = 512
-_MOST_CELLS = 10_000_000
 _MOST_FREEDOM = 1000.0
 _GRID = 5_001
 
 PERIODS = 20
 """Periods into which a run is cut."""
-
-Weights = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,51 +58,6 @@ def tree_weights(trees: int, *, seed: int, draws: int = DRAWS) -> Weights:
 def period_weights(periods: int, draws: int = DRAWS) -> Weights:
     """How often each period is drawn, by draw; they are drawn apart from the trees."""
     return tree_weights(periods, seed=_PERIOD_SEED, draws=draws)
-
-
-def drawn_quantiles(values: Floats, trees: Ints, weights: Weights, qs: Sequence[float]) -> Floats:
-    """Quantiles (inverted CDF) of the values of the trees drawn: a row per draw, a column per q.
-
-    A draw that has none of the trees gives NaN.
-
-    Args:
-        trees: Tree of each value, a column of `weights`.
-    """
-    found = np.full((len(weights), len(qs)), np.nan)
-    if not values.size:
-        return found
-    order = np.argsort(values, kind="stable")
-    ordered, members = values[order], trees[order]
-    # A draw's quantile is looked for among bins of neighbours first, so that not every value is counted in every draw.
-    edges = _bin_edges(values.size, weights.shape[1])
-    cumulated = _drawn_of_bins(members, edges, weights).cumsum(axis=1)
-    totals = cumulated[:, -1]
-    for column, q in enumerate(qs):
-        # As `reports.stats.quantile`: the smallest value that at least the share q does not exceed.
-        ranks = np.ceil(q * totals - 1e-9).clip(min=1)
-        bins = (cumulated < ranks[:, None]).sum(axis=1)
-        for place in np.unique(bins[totals > 0]):
-            rows = np.flatnonzero((bins == place) & (totals > 0))
-            before = cumulated[rows, place - 1] if place else 0
-            inside = weights[rows][:, members[edges[place] : edges[place + 1]]].cumsum(axis=1)
-            steps = (inside < (ranks[rows] - before)[:, None]).sum(axis=1)
-            found[rows, column] = ordered[edges[place] + steps]
-    return found
-
-
-def _bin_edges(count: int, trees: int) -> Ints:
-    """First places of bins of equally many sorted values, and the end of the last one."""
-    bins = max(1, min(_MOST_BINS, count // _BIN_VALUES, _MOST_CELLS // max(trees, 1)))
-    return np.linspace(0, count, bins + 1).round().astype(np.int64)
-
-
-def _drawn_of_bins(members: Ints, edges: Ints, weights: Weights) -> Floats:
-    """Values drawn of each bin, by draw."""
-    bins, trees = edges.size - 1, weights.shape[1]
-    cells = np.repeat(np.arange(bins), np.diff(edges)) * trees + members
-    counts = np.bincount(cells, minlength=bins * trees).reshape(bins, trees)
-    drawn: Floats = (weights.astype(np.float32) @ counts.T.astype(np.float32)).astype(np.float64)
-    return drawn
 
 
 def drawn_shares(part: Floats, whole: Floats, trees: Ints, weights: Weights) -> Floats:

@@ -7,7 +7,6 @@ from reports.comparison.intervals import (
     PERIODS,
     Variance,
     added,
-    drawn_quantiles,
     drawn_shares,
     effect_of,
     larger,
@@ -46,26 +45,7 @@ def test_trees_are_drawn_as_often_as_there_are_trees_and_alike_for_one_seed():
     assert (weights != tree_weights(7, seed=4, draws=50)).any()
 
 
-@pytest.mark.parametrize("count", [1, 7, 300, 5000])
-def test_drawn_quantiles_are_those_of_the_values_written_out(count):
-    rng = np.random.default_rng(count)
-    values, trees = rng.integers(0, 50, count).astype(float), rng.integers(0, 9, count)
-    weights = tree_weights(9, seed=1, draws=20)
-    found = drawn_quantiles(values, trees, weights, (0.5, 0.95))
-    for draw, row in zip(weights, found, strict=True):
-        written = sorted(np.repeat(values, draw[trees]).tolist())
-        if not written:
-            assert np.isnan(row).all()
-            continue
-        for q, quantile in zip((0.5, 0.95), row, strict=True):
-            assert quantile == written[max(1, math.ceil(q * len(written) - 1e-9)) - 1]
-
-
-def test_quantiles_of_nothing_are_not_known():
-    nothing = drawn_quantiles(
-        np.zeros(0), np.zeros(0, dtype=np.int64), tree_weights(3, seed=0, draws=4), (0.5,)
-    )
-    assert np.isnan(nothing).all()
+def test_the_median_of_nothing_is_not_known():
     assert math.isnan(median_of(np.zeros(0)))
 
 

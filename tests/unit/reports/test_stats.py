@@ -1,8 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 
+from reports.comparison.intervals import tree_weights
 from reports.stats import (
     cluster_bootstrap,
+    drawn_quantiles,
     ecdf,
     quantile,
     rank_correlation,
@@ -78,15 +82,37 @@ def test_the_bootstrap_agrees_with_resampling_by_hand():
     assert interval.high == pytest.approx(high, abs=0.1)
 
 
-def test_the_bootstrap_of_many_values_looks_as_far_as_its_draws_reach(monkeypatch):
+def test_the_bootstrap_is_the_same_however_its_work_is_divided(monkeypatch):
     """Clusters that differ much: the quantiles of draws lie far from that of all values."""
     rng = np.random.default_rng(5)
     clusters = np.repeat(np.arange(8), 200)
     values = rng.exponential(size=1600) + 10 * clusters
     whole = cluster_bootstrap(values, clusters, (0.1, 0.5, 0.95), seed=2)
-    monkeypatch.setattr("reports.stats._FIRST_REACH", 3)
+    monkeypatch.setattr("reports.stats._BIN_VALUES", 3)
     monkeypatch.setattr("reports.stats._CELLS_PER_CHUNK", 500)
     assert cluster_bootstrap(values, clusters, (0.1, 0.5, 0.95), seed=2) == whole
+
+
+@pytest.mark.parametrize("count", [1, 7, 300, 5000])
+def test_drawn_quantiles_are_those_of_the_values_written_out(count):
+    rng = np.random.default_rng(count)
+    values, trees = rng.integers(0, 50, count).astype(float), rng.integers(0, 9, count)
+    weights = tree_weights(9, seed=1, draws=20)
+    found = drawn_quantiles(values, trees, weights, (0.5, 0.95))
+    for draw, row in zip(weights, found, strict=True):
+        written = sorted(np.repeat(values, draw[trees]).tolist())
+        if not written:
+            assert np.isnan(row).all()
+            continue
+        for q, one in zip((0.5, 0.95), row, strict=True):
+            assert one == written[max(1, math.ceil(q * len(written) - 1e-9)) - 1]
+
+
+def test_drawn_quantiles_of_nothing_are_not_known():
+    nothing = drawn_quantiles(
+        np.zeros(0), np.zeros(0, dtype=np.int64), tree_weights(3, seed=0, draws=4), (0.5,)
+    )
+    assert np.isnan(nothing).all()
 
 
 def test_the_bootstrap_repeats_itself():
