@@ -1,8 +1,9 @@
 """Pure: what sessions would have taken of an endpoint that did nothing else.
 
 The speed of the idle endpoint is that of calls which had it for themselves: no other call was in flight between their
-sending and their end. If a run at the same endpoint without load is given, all its calls count: agents of one tree work
-beside each other, so few calls of a tree played alone are alone. Their TTFT is fitted as base + prompt tokens that were not cached × time per token (least squares), their decoding is the median ITL.
+sending and their end. If a run at the same endpoint without load is given, all its calls count: agents of one tree
+work beside each other, so few calls of a tree played alone are alone. Their TTFT is fitted as base + prompt tokens
+that were not cached × time per token (least squares), their decoding is the median ITL.
 
 A session would then have taken its gaps, and of each call the TTFT for the tokens that were not cached in the run and
 the ITL for each further output token; no lateness, no backoff, no earlier tries. Time spent on waiting for other agents
