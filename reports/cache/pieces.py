@@ -39,7 +39,7 @@ class RunReuse:
     calls: pl.DataFrame
     """One row per call: the columns of `cache_population`; `row`, its place; the prefix that an earlier prompt had, as
     `known_tokens`; that had one which the same worker computed, as `worker_known_tokens`, and the part of it that had been
-    computed when the call was begun, as `worker_ready_tokens`; the size of the prompt of its session that it continues, as
+    computed when the call was sent, as `worker_ready_tokens`; the size of the prompt of its session that it continues, as
     `earlier_tokens`, null for the first; and as `is_compacted` whether the session's history was replaced between the two."""
     pieces: pl.DataFrame
     """One row per piece that an earlier prompt of the run had: `row` of the call, `start_tokens` and `end_tokens` in its
@@ -103,6 +103,7 @@ def _use(row: dict[str, Any], paths: TracePaths, tokens_per_unit: float | None) 
         node=paths.end_of(row["call"]),
         tree=row["root"],
         instance=row["instance"],
+        sent_ns=row["sent_ns"],
         started_ns=row["started_ns"],
         first_token_ns=row["end_ns"] if first_ns is None else first_ns,
         end_ns=row["end_ns"],

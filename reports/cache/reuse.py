@@ -37,6 +37,8 @@ class Use:
     """Tree of the trace it belongs to: nodes that are not common belong to one tree."""
     instance: int
     """Which playing of that tree, for text of its own."""
+    sent_ns: int
+    """When it was sent."""
     started_ns: int
     """When the endpoint began with it, see `reports/cache/start.py`."""
     first_token_ns: int | None
@@ -78,7 +80,7 @@ class Reuse:
     known_size: Ints
     """Prefix of the prompt that an earlier one had."""
     ready_size: Ints
-    """Prefix that had been computed when the prompt was begun."""
+    """Prefix that had been computed when the prompt was sent."""
 
 
 def reuse_of(tree: PromptTree, uses: Sequence[Use], *, rate: float = 1.0) -> Reuse:
@@ -206,7 +208,7 @@ class _Stack:
         path = self._path(use)
         states, groups = path.states, self._groups(path)
         self._look_up(place, path, groups)
-        ready = int(np.searchsorted(self._computed_ns[states], use.started_ns, side="right"))
+        ready = int(np.searchsorted(self._computed_ns[states], use.sent_ns, side="right"))
         self._ready_size[place] = path.ends[ready - 1] if ready else 0
         if not use.is_stored:
             return

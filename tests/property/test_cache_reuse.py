@@ -130,6 +130,7 @@ def passed(history):
                 node=tree.add(ROOT, prompt.runs),
                 tree=prompt.tree,
                 instance=prompt.instance,
+                sent_ns=prompt.at,
                 started_ns=prompt.at,
                 first_token_ns=prompt.first_at,
                 end_ns=None if prompt.lasts is None else prompt.at + prompt.lasts,

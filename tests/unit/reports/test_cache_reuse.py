@@ -11,7 +11,7 @@ OWN = 1 << 40
 
 def used(prompts, runs, at, *, until=None, **fields):
     options = {"tree": 0, "instance": 1, "first_token_ns": at, "end_ns": until, **fields}
-    return Use(node=prompts.add(ROOT, runs), started_ns=at, **options)
+    return Use(node=prompts.add(ROOT, runs), sent_ns=at, started_ns=at, **options)
 
 
 def pieces(reuse):
@@ -122,7 +122,15 @@ def most_memory(prompts, replaced):
         node = tree.add(node, [(OWN + 10 * number, 2, 10)])
         end = tree.add(node, [(2 * OWN + 10 * number, replaced, 10)] if replaced else [])
         uses.append(
-            Use(node=end, tree=0, instance=1, started_ns=number, first_token_ns=number, end_ns=number)
+            Use(
+                node=end,
+                tree=0,
+                instance=1,
+                sent_ns=number,
+                started_ns=number,
+                first_token_ns=number,
+                end_ns=number,
+            )
         )
     tracemalloc.start()
     try:
@@ -135,3 +143,13 @@ def most_memory(prompts, replaced):
 @pytest.mark.parametrize("replaced", [0, 1])
 def test_memory_grows_with_the_calls_of_a_session_and_not_with_their_square(replaced):
     assert most_memory(1600, replaced) < 3 * most_memory(800, replaced)
+
+
+def test_what_was_computed_only_while_a_prompt_waited_was_not_ready():
+    """An estimate of its begin that comes too late must not turn what was in flight into what was lost."""
+    prompts = PromptTree()
+    end = prompts.add(ROOT, [(0, 4, 16)])
+    first = Use(node=end, tree=0, instance=1, sent_ns=0, started_ns=0, first_token_ns=5, end_ns=9)
+    waited = Use(node=end, tree=0, instance=1, sent_ns=3, started_ns=7, first_token_ns=8, end_ns=9)
+    reuse = reuse_of(prompts, [first, waited])
+    assert (reuse.known_size.tolist(), reuse.ready_size.tolist()) == ([0, 64], [0, 0])
