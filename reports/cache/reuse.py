@@ -197,7 +197,8 @@ class _Stack:
         self._computed_ns = np.full(states, _NEVER)
         self._over_ns = np.full(states, -_NEVER)
         self._sums = _Sums(2 * len(uses))
-        self._touch_of_use = [-1] * len(uses)
+        self._open: dict[int, tuple[int, _Path]] = {}
+        """Touch and path of each use whose end is still to come."""
         self._found = _Found()
         self._known_size = np.zeros(len(uses), np.int64)
         self._ready_size = np.zeros(len(uses), np.int64)
@@ -205,7 +206,7 @@ class _Stack:
     def send(self, place: int) -> None:
         """Look a prompt up, then use it."""
         use = self._uses[place]
-        path = self._path(use)
+        path = self._paths.of(use, self._playings[use.playing].base)
         states, groups = path.states, self._groups(path)
         self._look_up(place, path, groups)
         ready = int(np.searchsorted(self._computed_ns[states], use.sent_ns, side="right"))
@@ -216,16 +217,16 @@ class _Stack:
             self._computed_ns[states] = np.minimum(self._computed_ns[states], use.first_token_ns)
         over_ns = use.started_ns if use.over_ns is None else use.over_ns
         self._over_ns[states] = np.maximum(self._over_ns[states], over_ns)
-        self._touch_of_use[place] = self._touches
+        if use.over_ns is not None:
+            self._open[place] = self._touches, path
         self._touch(use, path, groups)
 
     def end(self, place: int) -> None:
         """The answer to a prompt has ended: until now it was in use."""
         use = self._uses[place]
-        touch = self._touch_of_use[place]
+        touch, path = self._open.pop(place)
         if touch == self._touches - 1:
             return  # nothing was used since, so it is on top
-        path = self._path(use)
         self._weigh(touch, use, 0, -use.answer_size, common_size=0)
         self._touch(use, path, self._groups(path))
 
@@ -240,9 +241,6 @@ class _Stack:
             known_size=self._known_size,
             ready_size=self._ready_size,
         )
-
-    def _path(self, use: Use) -> _Path:
-        return self._paths.of(use, self._playings[use.playing].base)
 
     def _groups(self, path: _Path) -> list[_Group]:
         return _groups(self._last[path.states], path.ends)
@@ -282,9 +280,8 @@ class _Stack:
                 break
             self._weigh(touch, use, end, start, common_size=path.common_size)
         self._last[path.states] = new
-        if groups:
-            self._weigh(new, use, 0, groups[-1][2], common_size=path.common_size)
-        self._weigh(new, use, 0, use.answer_size, common_size=0)
+        size = groups[-1][2] if groups else 0
+        self._weigh(new, use, 0, size + use.answer_size, common_size=path.common_size)
 
     def _weigh(self, touch: int, use: Use, start: int, end: int, *, common_size: int) -> None:
         """Add what lies from `start` to `end` of a prompt to what a touch has left, or take it away if `end` is less."""
@@ -310,7 +307,7 @@ def _groups(last: Ints, ends: Ints) -> list[_Group]:
     """Stretches of a path by the touch that used them last, which comes earlier the deeper they lie."""
     if not last.size:
         return []
-    places = [*np.flatnonzero(last[1:] != last[:-1]).tolist(), last.size - 1]
+    places = [*(last[1:] != last[:-1]).nonzero()[0].tolist(), last.size - 1]
     groups, start = [], 0
     for touch, end in zip(last[places].tolist(), ends[places].tolist(), strict=True):
         groups.append((touch, start, end))
