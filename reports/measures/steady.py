@@ -1,8 +1,9 @@
-"""Pure: the steady part of a run: the longest time in which about the same number of sessions was active.
+"""Pure: the steady part of a run: the fullest time in which about the same number of sessions was active.
 
-The rule: for each number m of active sessions that the run had, look for the longest time in which that number stayed
-within 10 % of m, at least within one session, and never at 0. The longest of these times is the steady window, m its
-number of sessions. A session is active from its first due call to its last end, gaps included. Of more than 200
+The rule: for each number m of active sessions that the run had, look at the times in which that number stayed within
+10 % of m, at least within one session, and never at 0. The one of all these with the most session time (active sessions
+× time) is the steady window, m its number of sessions: the long tail in which a closed loop's last sessions end has less
+of it than the loop had. A session is active from its first due call to its last end, gaps included. Of more than 200
 different numbers, 200 are tried, evenly spread over time.
 """
 
@@ -43,13 +44,17 @@ def steady_window(active: Line) -> SteadyWindow | None:
     """The steady window of a number of active sessions over time; None if there never was one."""
     lengths_s = np.diff(active.at_s)
     values = active.values[:-1]
-    best: SteadyWindow | None = None
+    session_s = np.concatenate(([0.0], (values * lengths_s).cumsum()))
+    best, most_s = None, 0.0
     for level in _levels(values, lengths_s):
         band = max(1.0, BAND_RATIO * level)
         inside = (values >= max(1.0, level - band)) & (values <= level + band)
-        from_s, until_s = _longest_run(inside, active.at_s)
-        if best is None or until_s - from_s > best.until_s - best.from_s:
-            best = SteadyWindow(from_s=from_s, until_s=until_s, sessions=level)
+        begin, end = _fullest_run(inside, session_s)
+        if session_s[end] - session_s[begin] > most_s:
+            most_s = session_s[end] - session_s[begin]
+            best = SteadyWindow(
+                from_s=float(active.at_s[begin]), until_s=float(active.at_s[end]), sessions=level
+            )
     return best
 
 
@@ -65,16 +70,17 @@ def _levels(values: Floats, lengths_s: Floats) -> list[int]:
     return [int(level) for level in levels[order] if level >= 1]
 
 
-def _longest_run(inside: np.ndarray[tuple[int], np.dtype[np.bool_]], at_s: Floats) -> tuple[float, float]:
-    """Begin and end of the longest time of which all steps are inside; step i lasts from at_s[i] to at_s[i + 1].
+def _fullest_run(inside: np.ndarray[tuple[int], np.dtype[np.bool_]], session_s: Floats) -> tuple[int, int]:
+    """Begin and end of the steps that are inside one after another and have the most session time.
 
     Args:
         inside: Of each step; at least one is.
+        session_s: Session time until the begin of each step, and until the end of the last one.
     """
     edges = np.flatnonzero(np.diff(np.concatenate(([False], inside, [False])).astype(np.int8)))
-    begins_s, ends_s = at_s[edges[::2]], at_s[edges[1::2]]
-    longest = int(np.argmax(ends_s - begins_s))
-    return float(begins_s[longest]), float(ends_s[longest])
+    begins, ends = edges[::2], edges[1::2]
+    fullest = int(np.argmax(session_s[ends] - session_s[begins]))
+    return int(begins[fullest]), int(ends[fullest])
 
 
 @once_per_run
@@ -129,7 +135,10 @@ def _ttft_ms(facts: Facts, q: float) -> float | None:
     return shown_quantile(ttft_ms, q)
 
 
-_WINDOW = "the longest time in which the number of active sessions stays within 10 % of one number, at least within 1"
+_WINDOW = (
+    "the time with most session time among those in which the number of active sessions stays within 10 % of one number, "
+    "at least within 1"
+)
 
 # fmt: off
 STEADY_NUMBERS: tuple[Metric[Number], ...] = defined(

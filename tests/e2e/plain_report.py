@@ -546,20 +546,23 @@ class PlainReport:
 
     @cached_property
     def steady(self) -> tuple[float, float, int]:
-        """The longest time near one number; of several of one length that whose number was held for longest."""
+        """The time near one number with most session time; of equal ones that whose number was held for longest."""
         held: dict[int, float] = defaultdict(float)
         for start, end, number in self.active:
             held[number] += end - start
-        best = (0.0, 0.0, 0)
+        best, most = (0.0, 0.0, 0), 0.0
         for level in sorted((level for level in held if level), key=lambda level: (-held[level], level)):
-            near = [(s, e) for s, e, n in self.active if n >= 1 and abs(n - level) <= max(1.0, 0.1 * level)]
-            runs: list[list[float]] = []
-            for start, end in near:
-                if runs and runs[-1][1] == start:
-                    runs[-1][1] = end
+            near = [
+                step for step in self.active if step[2] >= 1 and abs(step[2] - level) <= max(1.0, 0.1 * level)
+            ]
+            runs: list[list[tuple[float, float, int]]] = []
+            for step in near:
+                if runs and runs[-1][-1][1] == step[0]:
+                    runs[-1].append(step)
                 else:
-                    runs.append([start, end])
-            longest = max(runs, key=lambda run: run[1] - run[0])
-            if longest[1] - longest[0] > best[1] - best[0]:
-                best = (longest[0], longest[1], level)
+                    runs.append([step])
+            for run in runs:
+                spent = sum(number * (end - start) for start, end, number in run)
+                if spent > most + 1e-9:
+                    best, most = (run[0][0], run[-1][1], level), spent
         return best

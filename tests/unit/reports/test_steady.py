@@ -20,7 +20,7 @@ def line(*steps):
     )
 
 
-def test_the_window_is_the_longest_time_near_one_number():
+def test_the_window_is_the_time_near_one_number_with_most_session_time():
     """Up to 20 within 30 s, between 19 and 22 for 100 s, down again."""
     steps = [(0, 5), (10, 10), (20, 15), (30, 20), (60, 22), (90, 19), (130, 8), (150, 0)]
     assert steady_window(line(*steps)) == SteadyWindow(from_s=30.0, until_s=130.0, sessions=20)
@@ -34,6 +34,12 @@ def test_a_number_further_than_a_tenth_away_ends_the_window():
 def test_one_session_more_or_less_does_not_end_it():
     steps = [(0, 3), (10, 4), (20, 2), (30, 3), (50, 0)]
     assert steady_window(line(*steps)) == SteadyWindow(from_s=0.0, until_s=50.0, sessions=3)
+
+
+def test_a_longer_time_of_fewer_sessions_is_a_tail():
+    """Eight sessions for 60 s, and the last two of them for 200 s more."""
+    steps = [(0, 8), (60, 4), (70, 2), (270, 0)]
+    assert steady_window(line(*steps)) == SteadyWindow(from_s=0.0, until_s=60.0, sessions=8)
 
 
 def test_a_time_without_sessions_is_never_in_it():
