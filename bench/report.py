@@ -1,4 +1,5 @@
-"""What the report of a long run costs: time and memory, the weight of its page, and how soon a browser has it ready.
+"""What the report of a long run costs: time and memory, the weight of its page, how soon a browser has it ready; and what
+a comparison of two such runs does.
 
     python bench/report.py
     python bench/report.py --aiperf AIPERF_PYTHON
@@ -8,7 +9,7 @@ The runs are made up (`bench/long_run.py`): the 24 Weka conversations under test
 of all its threads; its peak memory is what the kernel counted. A row is the median of `--rounds` runs.
 
 The page is opened in headless Chromium, in a window of 1280 × 900 pixels; ready means that its figures can be drawn and
-those in sight are. Without a browser these columns stay empty.
+those in sight are. Without a browser these columns stay empty. The comparison is that of the first run with a copy of it.
 
 AIPerf 0.13.0 has no command that aggregates records again; `bench/beside/aiperf_aggregation.py` puts as many records into
 its accumulator. Give the Python of its environment to measure that too.
@@ -17,6 +18,7 @@ its accumulator. Give the Python of its environment to measure that too.
 import argparse
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -66,6 +68,10 @@ def middle(costs: list[Cost]) -> Cost:
     )
 
 
+def cost_text(one: Cost) -> str:
+    return f"{one.wall_s:.1f} · {one.cpu_s:.1f} · {one.peak_mib:,.0f}"
+
+
 def weights(page: Path) -> tuple[float, float]:
     """MB of the page without the data of its figures, and of these."""
     text = page.read_text(encoding="utf-8")
@@ -94,12 +100,19 @@ def row(name: str, run: Path, rounds: int, folder: Path) -> str:
     ready = ready_s(page, folder, rounds)
     cells = [
         name,
-        f"{numbers.wall_s:.1f} · {numbers.cpu_s:.1f} · {numbers.peak_mib:,.0f}",
-        f"{whole.wall_s:.1f} · {whole.cpu_s:.1f} · {whole.peak_mib:,.0f}",
+        cost_text(numbers),
+        cost_text(whole),
         f"{frame_mb:.2f} + {data_mb:.2f}",
         "–" if ready is None else f"{ready:.2f}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def comparison_row(run: Path, calls: int, rounds: int) -> str:
+    again = run.with_name(f"{run.name}-again")
+    shutil.copytree(run, again)
+    compared = middle([cost("compare", str(run), str(again), "--json") for _ in range(rounds)])
+    return f"| 2 × {calls:,} | {cost_text(compared)} |"
 
 
 def aiperf_row(python: str, records: int, tokens: int) -> str:
@@ -136,6 +149,9 @@ def main() -> None:
             run = folder / f"run-{calls}-{trace.stem}"
             subprocess.run([sys.executable, HERE / "long_run.py", run, str(calls), trace], check=True)
             print(row(f"{calls:,} calls, {title}", run, options.rounds, folder), flush=True)
+        print("\n| comparison of runs of calls | s · CPU s · MiB |")
+        print("| --- | --- |")
+        print(comparison_row(folder / f"run-{long_calls}-weka", long_calls, options.rounds), flush=True)
     if options.aiperf:
         print("\n| records · tokens of an answer | AIPerf, CPU s | read + take in + summary | MiB |")
         print("| --- | --- | --- | --- |")

@@ -34,7 +34,11 @@ def test_each_row_of_the_table_of_reports_gives_figures():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    _, _, *lines = done.stdout.splitlines()
-    assert [line.split()[1] for line in lines] == ["500", "500", "5,000"]
-    cells = [re.split(r" \| | · | \+ ", line.strip("| "))[1:-1] for line in lines]
+    reports, comparisons = (table.splitlines()[2:] for table in done.stdout.split("\n\n"))
+    assert [line.split()[1] for line in reports] == ["500", "500", "5,000"]
+    # The last column of reports needs a browser.
+    cells = [re.split(r" \| | · | \+ ", line.strip("| "))[1:-1] for line in reports]
+    (comparison,) = comparisons
+    cells.append(re.split(r" \| | · ", comparison.strip("| "))[1:])
+    assert [len(row) for row in cells] == [8, 8, 8, 3], done.stdout
     assert all(re.fullmatch(r"[\d,]+(\.\d+)?", figure) for row in cells for figure in row), done.stdout
