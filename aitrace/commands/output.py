@@ -30,15 +30,17 @@ def check_output(output: Path, inputs: Sequence[str] = (), *, force: bool) -> No
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Have a file written under another name, and give it its own once it is whole.
+    """Have a file written under another name, and give it its own once it is whole; a device or a pipe is written to.
 
     Raises:
         UsageError: It cannot be written.
     """
+    is_node = path.exists() and not path.is_file()
     temporary = path.with_name(path.name + ".tmp")
     try:
-        write(temporary)
-        temporary.replace(path)
+        write(path if is_node else temporary)
+        if not is_node:
+            temporary.replace(path)
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be written: {error.strerror}",
