@@ -12,6 +12,7 @@ import polars as pl
 
 from reports.metric import Row
 from reports.recorded.prices import KINDS, TOKENS_OF_PRICE, Prices, cost_usd
+from reports.recorded.reuse import population
 
 _COLUMNS = (
     "input_tokens",
@@ -57,7 +58,7 @@ def money_of(calls: pl.DataFrame, steps: pl.DataFrame, prices: Prices) -> Money:
     """What all calls cost.
 
     Args:
-        calls: Calls with `lost_tokens` and `tokens_per_unit`, see `reports.recorded.reuse`.
+        calls: Calls as of `reports.recorded.reuse.with_possible`.
         steps: How prompts go on, see `reports.recorded.prefixes`.
     """
     rows, unpriced = [], dict.fromkeys((NO_TOKENS, NO_MODEL, NO_KIND), 0)
@@ -68,7 +69,7 @@ def money_of(calls: pl.DataFrame, steps: pl.DataFrame, prices: Prices) -> Money:
         else:
             rows.append((call, *row))
     priced = pl.DataFrame(rows, schema=_SCHEMA, orient="row").join(calls, on="call", how="left")
-    lost = _lost_usd(priced, "lost_tokens")
+    compared = priced.join(population(calls).select("call"), on="call", how="semi")
     again = priced.join(steps.select("call", "again_size"), on="call", how="inner").with_columns(
         again_tokens=pl.col("again_size") * pl.col("tokens_per_unit")
     )
@@ -83,7 +84,7 @@ def money_of(calls: pl.DataFrame, steps: pl.DataFrame, prices: Prices) -> Money:
             "unpriced_calls": calls.height - priced.height,
             "upper_bound_calls": int(priced["is_upper"].sum()),
             **sums,
-            "lost_reuse_usd": lost,
+            "lost_reuse_usd": _lost_usd(compared, "lost_tokens"),
             "prefix_breaks_usd": _lost_usd(again, "again_tokens"),
         },
         by_model=_by_model(priced),

@@ -147,7 +147,7 @@ class _Comparer:
         kept = int(self._calls.prompt_size[step.before]) - lost
         is_whole = lost <= self._hidden_size
         again = 0 if is_whole else self._again(old_rest, new_rest, within)
-        name = self._class_of(step, old, same, is_whole=is_whole)
+        name = self._class_of(step, old, same, within, is_whole=is_whole)
         if step.is_other_model:
             # Another model has none of it in its cache.
             again = None if again is None else again + kept
@@ -203,7 +203,7 @@ class _Comparer:
             counts.update((block, size) for block in range(first, first + count))
         return counts
 
-    def _class_of(self, step: _Step, old: Sequence[int], same: int, *, is_whole: bool) -> str:
+    def _class_of(self, step: _Step, old: Sequence[int], same: int, within: int, *, is_whole: bool) -> str:
         if step.is_other_model:
             return "model"
         if is_whole:
@@ -213,7 +213,9 @@ class _Comparer:
         head = self._head_length(old)
         if same < head:
             return "head"
-        return "reset" if step.is_other_window or same == head else "tail"
+        # A message that only begins alike, as with the same reminder, is another one.
+        is_new = same == head and 2 * within < int(self._segments.size[old[same]])
+        return "reset" if step.is_other_window or is_new else "tail"
 
     def _head_length(self, segments: Sequence[int]) -> int:
         """Tool definitions and system segments that a prompt begins with."""

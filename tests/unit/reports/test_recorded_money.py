@@ -2,7 +2,7 @@
 
 import pytest
 
-from aitrace.schema import Usage
+from aitrace.schema import Outcome, Usage
 from aitrace.testing import TraceBuilder
 from reports.recorded.facts import recorded_from_trace
 from reports.recorded.money import NO_KIND, NO_MODEL, NO_TOKENS, money_of
@@ -101,6 +101,14 @@ def test_lost_reuse_and_breaks_cost_the_difference_to_cached_tokens():
     found = money(builder)
     # 1 M was possible; 2 M behind the break were there before.
     assert (found.numbers["lost_reuse_usd"], found.numbers["prefix_breaks_usd"]) == (3.0, 6.0)
+
+
+def test_lost_reuse_is_of_the_calls_that_are_compared():
+    builder = TraceBuilder(block_size=M)
+    main = builder.session()
+    builder.call(main, [builder.segment(M)], model="big", usage=usage(M, 0, None, None, 0))
+    builder.call(main, keep=1, model="big", usage=usage(M, 0, None, None, 0), outcome=Outcome(error="cut"))
+    assert money(builder).numbers["lost_reuse_usd"] == 0.0
 
 
 def test_costs_are_summed_by_model_and_session_the_most_first():

@@ -107,6 +107,15 @@ def test_a_conversation_replaced_behind_its_head_is_a_reset_whatever_its_window(
     assert steps_of(builder)[0]["class"] == "reset"
 
 
+@pytest.mark.parametrize(("kept", "name"), [(10, "reset"), (20, "tail"), (30, "tail")])
+def test_a_first_message_that_is_kept_by_half_is_the_same_conversation(builder, kept, name):
+    main = builder.session()
+    first = builder.segment(40)
+    builder.call(main, [*head_of(builder), first])
+    builder.call(main, [builder.segment(kept + 5, like=first)], keep=2)
+    assert (steps_of(builder)[0]["class"], steps_of(builder)[0]["lost_size"]) == (name, 40 - kept)
+
+
 def test_a_new_window_is_a_reset_though_it_keeps_some_of_the_conversation(builder):
     main = builder.session()
     builder.call(main, [*head_of(builder), builder.segment(30), builder.segment(30)])
