@@ -300,7 +300,8 @@ class _Stack:
         if playing.sums is None:
             return behind
         own = playing.sums.behind(bisect_right(playing.touches, touch) - 1)
-        return behind - (self._weight - 1) * own
+        # What is not there must not be less than nothing by rounding.
+        return max(0.0, behind - (self._weight - 1) * own)
 
 
 def _groups(last: Ints, ends: Ints) -> list[_Group]:

@@ -11,6 +11,12 @@ from reports.metric import Row
 from reports.summary import Report
 from reports.words import counted, text_from_ratio, text_from_seconds
 
+_NEAR_RATIO = 0.01
+"""How far two hit rates may lie apart and still count as one."""
+
+_NOTED_RATIO = 0.01
+"""Share of the uncached tokens from which a loss has a cause worth telling."""
+
 CAUSE_NAMES = {
     "first_contact": "first contact",
     "new_content": "new content",
@@ -75,6 +81,11 @@ def losses_finding(report: Report) -> str | None:
             f"Nothing was lost: all {total:,} prompt tokens not served from cache had never been sent before."
         )
     lost_tokens = sum(int(row["tokens"] or 0) for row in lost)
+    if lost_tokens / total < _NOTED_RATIO:
+        return (
+            f"Next to nothing was lost: of {total:,} prompt tokens not served from cache, "
+            f"{text_from_ratio(lost_tokens / total)} had been sent before."
+        )
     largest = max(lost, key=lambda row: int(row["tokens"] or 0))
     return (
         f"Of {total:,} prompt tokens not served from cache, {text_from_ratio(lost_tokens / total)} had been sent before and "
@@ -136,13 +147,23 @@ def curve_finding(report: Report) -> str | None:
     if reported is None:
         return f"As an LRU cache, {possible}."
     if equivalent is None:
-        return (
-            f"No larger cache would help: {text_from_ratio(reported)} were served, as much as any size could."
-        )
+        return _full_finding(reported, curve.highest)
     found = losses(report.facts)
     is_lru = found is not None and found.rule.kind in ("amount", "either", "undecided")
     lost = "The endpoint lost what" if is_lru else "Whatever lost them, the endpoint lost as much as"
     return f"{lost} an LRU cache of about {_size(equivalent)} would ({text_from_ratio(reported)} served); {possible}."
+
+
+def _full_finding(reported: float, highest: float) -> str:
+    """Of a run that lost next to nothing to the size of its cache."""
+    served = f"No larger cache would help: {text_from_ratio(reported)} were served"
+    if reported > highest + _NEAR_RATIO:
+        return f"{served}, more than the {text_from_ratio(highest)} that the run's own prompts could bring: the cache was warm."
+    if reported < highest - _NEAR_RATIO:
+        return (
+            f"{served} of a possible {text_from_ratio(highest)}, and the rest was lost to what no size mends."
+        )
+    return f"{served}, as much as any size could."
 
 
 def lifetime_finding(report: Report) -> str | None:

@@ -112,6 +112,13 @@ def test_losses_name_the_largest_cause(report):
     )
 
 
+def test_a_small_part_that_was_lost_has_no_cause_worth_telling(report):
+    made = with_answers(report, cache_losses=loss_rows(new_content=9_950, rounding=50))
+    assert losses_finding(made) == (
+        "Next to nothing was lost: of 10,000 prompt tokens not served from cache, 0.5 % had been sent before."
+    )
+
+
 def test_where_nothing_was_lost_it_says_so(report):
     made = with_answers(report, cache_losses=loss_rows(new_content=600))
     assert losses_finding(made) == (
@@ -153,6 +160,23 @@ def test_the_rule_is_told_with_its_numbers(kind, beginning):
     assert finding.endswith("(n = 1 lost part and 1,200 kept, of 30 sessions).")
 
 
+@pytest.mark.parametrize(
+    ("above", "end"),
+    [
+        (0.005, ", as much as any size could."),
+        (-0.005, ", as much as any size could."),
+        (0.02, " that the run's own prompts could bring: the cache was warm."),
+        (-0.02, ", and the rest was lost to what no size mends."),
+    ],
+)
+def test_where_the_size_loses_nothing_the_curves_end_says_what_is_missing(report, above, end):
+    served = report.answers.numbers["cache_model_highest_ratio"] + above
+    numbers = {"cache_equivalent_tokens": None, "cache_reported_ratio": served}
+    finding = curve_finding(with_answers(report, numbers=numbers))
+    assert finding.startswith(f"No larger cache would help: {served * 100:.1f} % were served")
+    assert finding.endswith(end)
+
+
 def test_the_curve_tells_todays_place_and_where_it_gets_flat(report):
     numbers = {"cache_enough_tokens": 1e9, "cache_equivalent_tokens": 123_456.0, "cache_reported_ratio": 0.5}
     made = with_answers(report, numbers=numbers)
@@ -161,8 +185,6 @@ def test_the_curve_tells_todays_place_and_where_it_gets_flat(report):
         "Whatever lost them, the endpoint lost as much as an LRU cache of about 120,000 tokens would (50.0 % served); with "
         f"1,000,000,000 tokens {top * 100:.1f} % would be possible."
     )
-    full = with_answers(report, numbers=numbers | {"cache_equivalent_tokens": None})
-    assert curve_finding(full).startswith("No larger cache would help: 50.0 % were served, as much as any")
     unknown = with_answers(report, numbers=numbers | {"cache_reported_ratio": None})
     assert curve_finding(unknown).startswith("As an LRU cache, with 1,000,000,000 tokens")
 
