@@ -160,8 +160,10 @@ def wilson(hits: float, count: float) -> Interval | None:
     share, square = hits / count, _Z95 * _Z95 / count
     middle = share + square / 2
     reach = _Z95 * math.sqrt((share * (1 - share) + square / 4) / count)
+    # Nor does rounding leave the share itself outside.
     return Interval(
-        low=max(0.0, (middle - reach) / (1 + square)), high=min(1.0, (middle + reach) / (1 + square))
+        low=max(0.0, min(share, (middle - reach) / (1 + square))),
+        high=min(1.0, max(share, (middle + reach) / (1 + square))),
     )
 
 

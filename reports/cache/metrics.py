@@ -5,8 +5,8 @@ from collections.abc import Callable
 import polars as pl
 
 from aitrace.results import ENGINE_COUNTERS
-from aitrace.units import NS_PER_S
 from reports.buckets import buckets_of, is_inside
+from reports.gaps import PLAYED_GAP, with_gaps
 from reports.metric import Metric, Number, Row, defined, known_sum, ratio
 from reports.sessions import IS_COMPLETE
 from reports.tables import Facts, kept, measured_from_ns, once_per_run
@@ -115,7 +115,7 @@ _engine_hit_tokens = _growth("prefix_hit_tokens")
 
 def _by_gap(facts: Facts) -> list[Row]:
     """Calls that go on with a session by kind and bucket of the gap before; first calls apart, whatever their gap."""
-    calls = cache_population(facts).select(*OF_RATES, "gap_ns", KIND_OF_CALL.alias("kind"))
+    calls = with_gaps(cache_population(facts).select("index", *OF_RATES, KIND_OF_CALL.alias("kind")), facts)
     buckets = gap_buckets_s(facts.header.time_scale)
     rows: list[Row] = []
     for kind in KINDS:
@@ -128,7 +128,8 @@ def _by_gap(facts: Facts) -> list[Row]:
 
 def _after_gap(facts: Facts) -> list[Row]:
     """The same calls cumulated: after gaps of at least each border, the shortest first."""
-    calls = kept(cache_population(facts), KIND_OF_CALL.is_in(CONTINUING), *OF_RATES, "gap_ns")
+    later = kept(cache_population(facts), KIND_OF_CALL.is_in(CONTINUING), "index", *OF_RATES)
+    calls = with_gaps(later, facts)
     rows: list[Row] = []
     for low, _ in gap_buckets_s(facts.header.time_scale):
         after = calls.filter(has_gap(low, None))
@@ -138,13 +139,12 @@ def _after_gap(facts: Facts) -> list[Row]:
 
 
 def has_gap(low_s: float | None, high_s: float | None) -> pl.Expr:
-    """Whether a gap lies in a bucket; an unknown one counts as 0."""
-    gap_s = pl.col("gap_ns").fill_null(0) / NS_PER_S
-    return pl.lit(value=True) if low_s is None else is_inside(gap_s, low_s, high_s)
+    """Whether the gap as played lies in a bucket; a call that has none lies in no one."""
+    return pl.lit(value=True) if low_s is None else is_inside(pl.col("played_gap_s"), low_s, high_s)
 
 
 def gap_buckets_s(time_scale: float) -> tuple[tuple[float, float | None], ...]:
-    """Borders of the gap buckets as played, the last one open; one bucket at time scale 0, where all gaps are 0."""
+    """Borders of the gap buckets as played, the last one open; one bucket at time scale 0, where no gap is planned."""
     edges = (edge * time_scale for edge in GAP_EDGES_S) if time_scale > 0 else ()
     return buckets_of((0.0, *edges))
 
@@ -244,10 +244,11 @@ CACHE_NUMBERS: tuple[Metric[Number], ...] = defined(
 
 CACHE_TABLES: tuple[Metric[list[Row]], ...] = defined(
     ("cache_by_gap", "Hit rate by the gap before the call", "tokens",
-     "reported and bound tokens over input tokens, per kind of call and bucket of the gap as played",
-     "as cache_calls; the first calls of sub-agents and of trees are kinds of their own", _by_gap),
+     f"reported and bound tokens over input tokens, per kind of call and bucket of {PLAYED_GAP}",
+     "as cache_calls, those that waited for something; first calls of sub-agents and of trees are kinds of their own",
+     _by_gap),
     ("cache_after_gap", "Hit rate after gaps of at least so long", "tokens",
-     "reported and bound tokens over input tokens, per border of the gap as played",
-     "as cache_calls, without the first call of each session", _after_gap),
+     f"reported and bound tokens over input tokens, per border of {PLAYED_GAP}",
+     "as cache_calls, those that waited for something, without the first call of each session", _after_gap),
 )
 # fmt: on

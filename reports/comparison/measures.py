@@ -91,7 +91,8 @@ BASES: dict[str, Basis] = {basis.name: basis for basis in (
     Basis(name="call", title="Duration of a call", unit="ms", level="call", definition="`call_duration_ms`", words=_LONG,
           is_better_low=True, clock_floor=1.0),
     Basis(name="gap", title="Gap before a call", unit="s", level="call",
-          definition="sent − end of what the call waited for", words=_LONG, is_better_low=True, clock_floor=0.001),
+          definition="first try sent − end of what the call waited for", words=_LONG, is_better_low=True,
+          clock_floor=0.001),
     Basis(name="session", title="Duration of a session", unit="s", level="session", definition="`session_duration_s`",
           words=_LONG, is_better_low=True, clock_floor=0.01),
     Basis(name="tree", title="Duration of a tree", unit="s", level="tree", definition="`tree_duration_s`", words=_LONG,
@@ -135,6 +136,11 @@ def measure_from_name(name: str) -> Measure:
     if basis is not None and basis.is_share:
         return Measure(name=name, basis=basis, statistic="share")
     start, _, end = name.rpartition("_")
+    if basis is not None:
+        raise UsageError(
+            f"measure {name!r} is without a statistic",
+            hint=f"Give one of {', '.join(f'{name}_{each}' for each in _STATISTICS)}.",
+        )
     basis = BASES.get(start)
     statistic = next((each for each in _STATISTICS if each == end), None)
     if basis is None or basis.is_share or statistic is None:

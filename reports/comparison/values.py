@@ -11,10 +11,11 @@ from aitrace.outcomes import REFUSED
 from aitrace.schema import Call, Trace
 from aitrace.units import NS_PER_MS, NS_PER_S
 from reports.cache.metrics import cache_population
+from reports.gaps import with_gaps
 from reports.measures.admission import measured_tries
 from reports.measures.run_metrics import IS_LOST
 from reports.metrics import DISTRIBUTIONS
-from reports.sessions import IS_COMPLETE, IS_CUT, IS_SENT
+from reports.sessions import IS_COMPLETE, IS_CUT
 from reports.stats import Ints
 from reports.tables import Facts
 
@@ -106,7 +107,7 @@ def _calls(facts: Facts) -> pl.DataFrame:
         "index",
         *KEYS["call"],
         "due_ns",
-        _gap_s().alias("gap_value"),
+        pl.lit(with_gaps(facts.calls.select("index"), facts)["played_gap_s"]).alias("gap_value"),
         pl.when(~IS_CUT)
         .then(IS_COMPLETE.fill_null(value=False))
         .cast(pl.Float64)
@@ -131,10 +132,6 @@ def _calls(facts: Facts) -> pl.DataFrame:
 
 def _due() -> pl.Expr:
     return pl.col("first_due_ns").alias("due_ns")
-
-
-def _gap_s() -> pl.Expr:
-    return pl.when(IS_SENT).then((pl.col("sent_ns") - pl.col("due_ns") + pl.col("gap_ns")) / NS_PER_S)
 
 
 def _cached(numbered: Facts) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from aitrace.outcomes import REFUSED
 from aitrace.units import NS_PER_MS, NS_PER_S
 from reports.buckets import TURN_EDGES, buckets_of, is_inside
 from reports.cache.metrics import gap_buckets_s, has_gap
+from reports.gaps import PLAYED_GAP, with_gaps
 from reports.measures.call_metrics import sample
 from reports.measures.run_metrics import IS_LOST
 from reports.metric import Metric, Number, Row, Sample, defined, ratio
@@ -21,7 +22,7 @@ _IS_MEASURED = pl.col("phase") == "measured"
 _HAD_TRY = pl.col("sent_ns").is_not_null()
 _SESSION = ("instance", "root", "session")
 _OF_TRIES = (
-    "number", "is_last", "is_first_call", "turn_index", "gap_ns", "sent_ns", "headers_ns", "status", "outcome",
+    "index", "number", "is_last", "is_first_call", "turn_index", "sent_ns", "headers_ns", "status", "outcome",
 )  # fmt: skip
 
 
@@ -72,7 +73,8 @@ def _tries_per_call(facts: Facts) -> Sample:
 
 
 def _session_backoff(facts: Facts) -> Sample:
-    sessions = _waits(facts).group_by(*_SESSION, maintain_order=True)
+    waits = _of_measured_sessions(facts, _waits(facts))
+    sessions = waits.group_by(*_SESSION, maintain_order=True)
     return sample(sessions.agg(pl.col("wait_ns").sum()), pl.col("wait_ns") / NS_PER_S)
 
 
@@ -86,10 +88,16 @@ def _stalled(where: pl.Expr) -> Callable[[Facts], int]:
 
     def compute(facts: Facts) -> int:
         is_last = pl.col("is_last") & _IS_STOPPED & where & _IS_MEASURED
-        last = kept(facts.tries, is_last, "instance", "session")
-        return last.select("instance", "session").n_unique()
+        last = _of_measured_sessions(facts, facts.tries.lazy().filter(is_last))
+        return last.select("instance", "session").unique().collect().height
 
     return compute
+
+
+def _of_measured_sessions(facts: Facts, tries: pl.LazyFrame) -> pl.LazyFrame:
+    """Those of sessions without a call in the warm-up."""
+    sessions = facts.sessions.lazy().select("instance", "session")
+    return tries.join(sessions, on=["instance", "session"], how="semi", maintain_order="left")
 
 
 def _lost_prefill_tokens(facts: Facts) -> int:
@@ -138,7 +146,7 @@ def _by_gap(facts: Facts) -> list[Row]:
 
 
 def _rows(facts: Facts, groups: Iterable[tuple[Mapping[str, str | float | None], pl.Expr]]) -> list[Row]:
-    tries = measured_tries(facts).select(_OF_TRIES)
+    tries = with_gaps(measured_tries(facts).select(_OF_TRIES), facts)
     rows = [{**names, **_admission(tries.filter(where))} for names, where in groups]
     return [row for row in rows if row["tries"]]
 
@@ -218,6 +226,6 @@ ADMISSION_TABLES: tuple[Metric[list[Row]], ...] = defined(
     ("admission_by_turn", "Admission by turn", "calls, tries", f"{_TABLE}bucket of the call's place in its session",
      _TRIES, _by_turn),
     ("admission_by_gap", "Admission of returning calls by the gap before", "calls, tries",
-     f"{_TABLE}bucket of the gap as played", f"{_TRIES}, returning ones", _by_gap),
+     f"{_TABLE}bucket of {PLAYED_GAP}", f"{_TRIES}, returning ones that waited for something", _by_gap),
 )
 # fmt: on

@@ -27,13 +27,14 @@ def _row(facts: Facts, fault: str | None) -> Row:
     cached = rates(cache_population(facts).filter(pl.col("identity_fault").eq_missing(pl.lit(fault))))
     ttft = sample(calls.filter(IS_SENT), between_ms("sent_ns", "first_token_ns")).values
     of_fault = calls.select(_SESSION).unique()
+    sessions = facts.sessions.join(of_fault, on=_SESSION, how="semi")
     tries = measured_tries(facts).join(of_fault, on=_SESSION, how="semi")
     refused = tries.filter(pl.col("outcome").is_in(REFUSED))["index"].n_unique()
     sent = tries["index"].n_unique()
     return {
         "ids": fault or HONEST,
-        "sessions": of_fault.height,
-        "lost_sessions": facts.sessions.filter(IS_LOST).join(of_fault, on=_SESSION, how="semi").height,
+        "sessions": sessions.height,
+        "lost_sessions": sessions.filter(IS_LOST).height,
         "calls": sent,
         "refused_calls": refused,
         "refused_ratio": ratio(refused, sent),

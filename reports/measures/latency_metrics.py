@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from aitrace.units import NS_PER_S
 from reports.buckets import TURN_EDGES
 from reports.cache.metrics import gap_buckets_s
+from reports.gaps import PLAYED_GAP, gaps_as_played
 from reports.measures.call_metrics import CALL_VALUES
 from reports.metric import Metric, Row, defined
 from reports.sessions import IS_SENT
@@ -43,10 +43,10 @@ def _sent_calls(facts: Facts) -> pl.LazyFrame:
     """Sent calls with all that they are told by, and their measures."""
     sent = facts.calls.lazy().filter(IS_SENT)
     return sent.select(
+        "index",
         "call_class",
         "turn_index",
         _START.alias("kind"),
-        (pl.col("gap_ns").fill_null(0) / NS_PER_S).alias("gap_s"),
         _INPUT.alias("input_tokens"),
         UNCACHED.alias("uncached_tokens"),
         *(value.alias(name) for name, value in CALL_VALUES.items()),
@@ -116,11 +116,12 @@ def _by_uncached(facts: Facts) -> list[Row]:
 
 def _by_gap(facts: Facts) -> list[Row]:
     """Calls that go on with their session by the gap before, then the first calls of sub-agents and of trees."""
-    calls = _sent_calls(facts)
+    gaps = gaps_as_played(facts).lazy()
+    calls = _sent_calls(facts).join(gaps, on="index", how="left", maintain_order="left")
     buckets = gap_buckets_s(facts.header.time_scale)
     continuing = _rows(
         calls.filter(pl.col("kind") == "continuing"),
-        _place("gap_s", [low for low, _ in buckets]),
+        _place("played_gap_s", [low for low, _ in buckets]),
         lambda place: {"kind": "continuing", "gap_from_s": buckets[place][0], "gap_to_s": buckets[place][1]},
     )
     starts = _rows(
@@ -147,7 +148,7 @@ LATENCY_TABLES: tuple[Metric[list[Row]], ...] = defined(
     ("latency_by_uncached", "Latency by prompt tokens not cached", "ms, tokens/s",
      f"{_SPEED}bucket of reported input tokens less reported cached tokens", "sent calls that report both", _by_uncached),
     ("latency_by_gap", "Latency by the gap before the call", "ms, tokens/s",
-     f"{_SPEED}bucket of the gap as played; the first calls of sub-agents and of trees are kinds of their own", _SENT,
-     _by_gap),
+     f"{_SPEED}bucket of {PLAYED_GAP}; the first calls of sub-agents and of trees are kinds of their own",
+     "sent calls that waited for something, and all first ones; each measure over its own population among them", _by_gap),
 )
 # fmt: on

@@ -55,6 +55,14 @@ def _missing_calls(facts: Facts) -> int:
     return max(0, planned_calls(facts.header, facts.end) - facts.every_call.height)
 
 
+def _missing_sessions(facts: Facts) -> int:
+    if not _missing_calls(facts):
+        return 0
+    is_open = ~pl.col("is_whole") & ~IS_LOST & ~_IS_CENSORED
+    begun = int(kept(facts.sessions, is_open, pl.len()).item())
+    return begun + max(0, _planned("sessions")(facts) - facts.every_session.height)
+
+
 def _planned(group: str) -> Callable[[Facts], int]:
     def compute(facts: Facts) -> int:
         unstarted: int = 0 if facts.end is None else getattr(facts.end, f"unstarted_{group}")
@@ -147,7 +155,7 @@ def _errors_by_kind(facts: Facts) -> list[Row]:
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             pl.struct("instance", "session").n_unique().cast(pl.Int64).alias("sessions"),
-            (pl.col("retry_after_ns").median() / NS_PER_S).alias("retry_after_s"),
+            (pl.col("retry_after_ns").quantile(0.5, "lower") / NS_PER_S).alias("retry_after_s"),
             pl.col("error_text").drop_nulls().first().alias("example"),
         )
         .sort("calls", descending=True, maintain_order=True)
@@ -195,6 +203,10 @@ _CENSORED = (
     "count of sessions that are not lost and have a call in flight or yet to be sent when the run was cut or stopped, or "
     "when the process that played them was lost"
 )
+_WITHOUT_RESULT = (
+    "planned_sessions − sessions with a call that the run tells of, + those of them that are neither lost nor censored and "
+    "of whose tree a call is missing; 0 if missing_calls is 0"
+)
 _WITHOUT_READING = (
     "longest time of one engine without a successful reading, from the first one tried to the later of the last one tried "
     "and the end of the run"
@@ -205,7 +217,7 @@ RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
     ("planned_calls", "Calls planned", "calls",
      "count, from the run's header, without those of trees in store that no lane took", "the plan", _planned("calls")),
     ("unmeasured_calls", "Calls not measured", "calls", "count of calls of the warm-up, and of calls that primed prompts",
-     "all calls; they are in no other number but planned_calls, missing_calls and the steady window's search",
+     "all calls; other numbers count them only where their population says so",
      _unmeasured("call")),
     ("sent_calls", "Calls sent", "calls", "count of calls with a sent time", _RUN, _count(IS_SENT)),
     ("late_calls", "Calls sent late", "calls",
@@ -235,6 +247,7 @@ RUN_NUMBERS: tuple[Metric[Number], ...] = defined(
      "all sessions", _unmeasured("session")),
     ("censored_sessions", "Sessions cut by the end of the run", "sessions",
      _CENSORED, "sessions of the run", _count(_IS_CENSORED & ~IS_LOST, "sessions")),
+    ("missing_sessions", "Sessions without a result", "sessions", _WITHOUT_RESULT, "the plan", _missing_sessions),
     ("complete_sessions", "Sessions complete", "sessions",
      "count of sessions of which every planned call is complete", "sessions of the run",
      _count(IS_PLAYED, "sessions")),

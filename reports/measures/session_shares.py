@@ -15,7 +15,7 @@ from aitrace.units import NS_PER_S
 from reports.metric import Metric, Row, defined
 from reports.sessions import IS_PLAYED
 from reports.stats import quantile, shown_quantile
-from reports.tables import Facts, once_per_run
+from reports.tables import Facts, kept, once_per_run
 
 PARTS = (
     "prefill", "decode", "tool_gap", "user_gap", "other_gap", "agents", "backoff", "failed_tries", "lateness",
@@ -45,7 +45,6 @@ def call_parts(facts: Facts) -> pl.DataFrame:
     calls = (
         facts.calls.select(_OF_CALLS)
         .join(facts.sessions.filter(IS_PLAYED), on=list(SESSION), how="semi")
-        .join(_failed_tries(facts), on="index", how="left")
         .sort(*SESSION, "due_ns", "index")
         .with_columns(session.alias("before_ns"))
     )
@@ -60,8 +59,8 @@ def call_parts(facts: Facts) -> pl.DataFrame:
         _beyond(first, pl.col("end_ns"), before).alias("decode_ns"),
     )
     calls = calls.with_columns(_gap_ns(facts, calls).alias("played_gap_ns"))
-    whole_head, answer = pl.col("sent_ns") - pl.col("due_ns"), pl.col("end_ns") - pl.col("sent_ns")
-    head_ratio = pl.when(whole_head > 0).then(pl.col("head_ns") / whole_head).otherwise(0.0)
+    calls = calls.join(_failed_tries(facts, calls), on="index", how="left", maintain_order="left")
+    answer = pl.col("end_ns") - pl.col("sent_ns")
     seen = pl.col("prefill_ns") + pl.col("decode_ns")
     cause = pl.col("gap_cause").fill_null("unknown")
     return (
@@ -70,8 +69,8 @@ def call_parts(facts: Facts) -> pl.DataFrame:
             pl.when(cause == "tool").then("played_gap_ns").otherwise(0).alias("tool_gap_ns"),
             pl.when(cause == "user").then("played_gap_ns").otherwise(0).alias("user_gap_ns"),
             pl.when(~cause.is_in(["tool", "user"])).then("played_gap_ns").otherwise(0).alias("other_gap_ns"),
-            (pl.col("waited_ns").fill_null(0) * head_ratio).alias("backoff_ns"),
-            (pl.col("tried_ns").fill_null(0) * head_ratio).alias("failed_tries_ns"),
+            pl.col("waited_ns").fill_null(0).alias("backoff_ns"),
+            pl.col("tried_ns").fill_null(0).alias("failed_tries_ns"),
             pl.when(answer > 0).then(seen / answer).otherwise(0.0).alias("visible_ratio"),
         )
         .with_columns(
@@ -81,13 +80,16 @@ def call_parts(facts: Facts) -> pl.DataFrame:
     )
 
 
-def _failed_tries(facts: Facts) -> pl.DataFrame:
-    """Of each call that was tried more than once, the time of its earlier tries and that of the waits after them, ns."""
-    earlier = facts.tries.filter(~pl.col("is_last"))
-    tried_ns = (pl.col("end_ns") - pl.col("sent_ns")).fill_null(0)
-    return earlier.group_by("index").agg(
-        tried_ns.sum().alias("tried_ns"), pl.col("wait_ns").sum().alias("waited_ns")
-    )
+def _failed_tries(facts: Facts, calls: pl.DataFrame) -> pl.DataFrame:
+    """Of each call that was tried more than once, its earlier tries and the waits after them beyond the calls before, ns."""
+    earlier = kept(facts.tries, ~pl.col("is_last"), "index", "sent_ns", "end_ns", "wait_ns")
+    tries = earlier.join(calls.select("index", "due_ns", "before_ns"), on="index")
+    sent, end = pl.col("sent_ns"), pl.col("end_ns")
+    before = pl.max_horizontal("due_ns", "before_ns")
+    # A try without a connection was not sent.
+    tried_ns = pl.when(sent.is_not_null()).then(_beyond(sent, end, before))
+    waited_ns = _beyond(end, end + pl.col("wait_ns"), before)
+    return tries.group_by("index").agg(tried_ns.sum().alias("tried_ns"), waited_ns.sum().alias("waited_ns"))
 
 
 def _beyond(start: pl.Expr, end: pl.Expr, before: pl.Expr) -> pl.Expr:

@@ -7,8 +7,8 @@ that were not cached × time per token (least squares), their decoding is the me
 
 A session would then have taken its gaps, and of each call the TTFT for the tokens that were not cached in the run and
 the ITL for each further output token; no lateness, no backoff, no earlier tries. Time spent on waiting for other agents
-shrinks as the time of the sub-agents of the tree does. What load evicts from the cache stays evicted: the estimate is of
-waiting and of shared steps, not of lost cache.
+shrinks as the time does of those sub-agents of the tree that have an estimate. What load evicts from the cache stays
+evicted: the estimate is of waiting and of shared steps, not of lost cache.
 """
 
 from dataclasses import dataclass
@@ -131,11 +131,22 @@ def unloaded_sessions(facts: Facts) -> pl.DataFrame:
             .alias("own_s"),
         )
     )
-    of_agent = pl.when(pl.col("session") != pl.col("root"))
-    taken_s = of_agent.then(pl.col("duration_s") - pl.col("agents_s")).sum().over("instance", "root")
-    unloaded_s = of_agent.then(pl.col("own_s")).sum().over("instance", "root")
-    shrinks = pl.when(taken_s > 0).then(unloaded_s / taken_s).otherwise(1.0)
-    return sessions.with_columns((pl.col("own_s") + pl.col("agents_s") * shrinks).alias("unloaded_s"))
+    waited_s = pl.when(pl.col("agents_s") > 0).then(pl.col("agents_s") * _shrinks()).otherwise(0.0)
+    return sessions.with_columns((pl.col("own_s") + waited_s).alias("unloaded_s"))
+
+
+def _shrinks() -> pl.Expr:
+    """Estimate over time taken of the sub-agents of a tree that have an estimate; null if none of them has one, 1 without
+    sub-agents.
+    """
+    tree = ("instance", "root")
+    is_agent = pl.col("session") != pl.col("root")
+    is_told = is_agent & pl.col("own_s").is_not_null()
+    of_told = pl.when(is_told)
+    taken_s = of_told.then(pl.col("duration_s") - pl.col("agents_s")).sum().over(tree)
+    unloaded_s = of_told.then(pl.col("own_s")).sum().over(tree)
+    is_known = is_told.any().over(tree) | ~is_agent.any().over(tree)
+    return pl.when(taken_s > 0).then(unloaded_s / taken_s).when(is_known).then(1.0)
 
 
 def _unloaded_s(facts: Facts) -> Sample:
@@ -166,11 +177,15 @@ _LONE = (
     "complete calls, measured or not, that report prompt, cached and at least 2 output tokens: all of the run given by "
     "--unloaded; without one those of the run that no other try overlapped from sent to end"
 )
-_ESTIMATED = "sessions of which every planned call is complete and reports prompt and cached tokens"
+_ESTIMATED = (
+    "sessions of which every planned call is complete and reports prompt and cached tokens; those that waited for "
+    "sub-agents, if one of their tree has an estimate"
+)
 _FITTED = f"{_LONE}; with at least {MIN_CALLS} of them"
 _ESTIMATE = (
     "gaps + sum over calls of unloaded_base_ms + uncached tokens / unloaded_prefill_tokens_per_s + (output tokens − 1) × "
-    "unloaded_itl_ms, + time waited for other agents × the same estimate over time taken of the tree's sub-agents"
+    "unloaded_itl_ms, + time waited for other agents × the same estimate over time taken of the tree's sub-agents that "
+    "have one"
 )
 
 # fmt: off

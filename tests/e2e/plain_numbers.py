@@ -72,6 +72,9 @@ class PlainNumbers(PlainReport):
             "unparsed_events": sum(call.get("unparsed_events", 0) for call in self.sent),
             "unsent_calls": sum(call["unsent"] is not None for call in self.calls),
             "missing_calls": max(0, run["planned_calls"] - unstarted["calls"] - len(self.every)),
+            "missing_sessions": max(
+                0, run["planned_sessions"] - unstarted["sessions"] - len(self.every_session)
+            ),
             "censored_sessions": sum(group["is_censored"] for group in self.sessions),
             "complete_sessions": sum(group["is_played"] for group in self.sessions),
             "lost_sessions": sum(group["is_lost"] for group in self.sessions),
@@ -181,7 +184,12 @@ class PlainNumbers(PlainReport):
         refused = [one for one in self.tries if one["outcome"] in REFUSED]
         refused_once = {one["call"]["index"] for one in refused}
         tried = {one["call"]["index"] for one in self.tries}
-        stopped = [call for call in self.calls if call["tries"] and call["tries"][-1]["outcome"] == "stopped"]
+        stopped = [
+            call
+            for group in self.sessions
+            for call in group["calls"]
+            if call["tries"] and call["tries"][-1]["outcome"] == "stopped"
+        ]
         lost = [
             call
             for group in self.sessions
@@ -248,17 +256,17 @@ class PlainNumbers(PlainReport):
     def _gap_edges(self) -> tuple[float, ...]:
         return (0.0, *(edge * self.scale for edge in GAPS_S)) if self.scale > 0 else (0.0,)
 
+    def _gap_place(self, call: Line) -> int | None:
+        gap_s = self.gap_s(call)
+        return None if gap_s is None else bucket(gap_s, self._gap_edges())
+
     def _gap_names(self, place: int) -> Line:
         edges = (*self._gap_edges(), None)
         return {"gap_from_s": edges[place], "gap_to_s": edges[place + 1]}
 
     def _admission_tables(self) -> dict[str, list[Line]]:
         def place_of(one: Line) -> int | None:
-            return (
-                None
-                if one["call"]["is_first"]
-                else bucket((one["call"]["gap_ns"] or 0) / S, self._gap_edges())
-            )
+            return None if one["call"]["is_first"] else self._gap_place(one["call"])
 
         outcomes = Counter(one["outcome"] for one in self.tries)
         return {
@@ -417,13 +425,14 @@ class PlainNumbers(PlainReport):
             inside = [call for call in calls if self._kind(call) == kind]
             by_gap += [
                 {"kind": kind, **self._gap_names(place), **self._rates(some)}
-                for place, some in _bucketed(inside, lambda call: bucket((call["gap_ns"] or 0) / S, edges))
+                for place, some in _bucketed(inside, self._gap_place)
             ]
         for kind in ("agent_start", "tree_start"):
             if inside := [call for call in calls if self._kind(call) == kind]:
                 by_gap.append({"kind": kind, "gap_from_s": None, "gap_to_s": None, **self._rates(inside)})
         for edge in edges:
-            after = [call for call in calls if call["turn_index"] > 0 and (call["gap_ns"] or 0) / S >= edge]
+            later = [call for call in calls if call["turn_index"] > 0]
+            after = [call for call in later if (gap := self.gap_s(call)) is not None and gap >= edge]
             if after:
                 after_gap.append({"gap_from_s": edge, "sessions": _sessions(after), **self._rates(after)})
         depths: list[int] = []
@@ -457,11 +466,14 @@ class PlainNumbers(PlainReport):
                 [call for call in self.sent if call["identity_fault"] == fault],
             )
             rates = self._rates(call for call in self._cache_calls() if call["identity_fault"] == fault)
-            lost = [group["calls"][0] for group in self.sessions if group["is_lost"]]
+            measured = [
+                group for group in self.sessions
+                if (group["calls"][0]["instance"], group["calls"][0]["session"]) in names
+            ]  # fmt: skip
             rows.append(
                 {
-                    "ids": fault or "honest", "sessions": len(names),
-                    "lost_sessions": sum((call["instance"], call["session"]) in names for call in lost),
+                    "ids": fault or "honest", "sessions": len(measured),
+                    "lost_sessions": sum(group["is_lost"] for group in measured),
                     "calls": len(sent), "refused_calls": len(refused), "refused_ratio": ratio(len(refused), len(sent)),
                     "cache_calls": rates["calls"], "reported_ratio": rates["reported_ratio"],
                     "bound_ratio": rates["bound_ratio"], "ttft_calls": len(ttft),
@@ -567,7 +579,7 @@ class PlainNumbers(PlainReport):
             "errors_by_kind": [
                 {
                     "error": error, "status": status, "overload": overload, "calls": len(calls),
-                    "sessions": _sessions(calls), "retry_after_s": _middle([c["retry_after_ns"] for c in calls]),
+                    "sessions": _sessions(calls), "retry_after_s": _middle(c["retry_after_ns"] for c in calls),
                     "example": next((call["error_text"] for call in calls if call["error_text"] is not None), None),
                 }
                 for (error, status, overload), calls in failed.items()
@@ -632,9 +644,7 @@ class PlainNumbers(PlainReport):
             "latency_by_gap": [
                 *(
                     {"kind": "continuing", **self._gap_names(place), **row(calls)}
-                    for place, calls in _bucketed(
-                        later, lambda c: bucket((c["gap_ns"] or 0) / S, self._gap_edges())
-                    )
+                    for place, calls in _bucketed(later, self._gap_place)
                 ),
                 *(
                     {"kind": self._kind(calls[0]), "gap_from_s": None, "gap_to_s": None, **row(calls)}
@@ -792,11 +802,10 @@ def _sessions(calls: Iterable[Line]) -> int:
     return len({(call["instance"], call["session"]) for call in calls})
 
 
-def _middle(waits_ns: list[int | None]) -> float | None:
-    """The usual median, of two values in the middle their mean, in s."""
-    known = sorted(wait for wait in waits_ns if wait is not None)
-    half = len(known) // 2
-    return (known[half] + known[-half - 1]) / 2 / S if known else None
+def _middle(waits_ns: Iterable[int | None]) -> float | None:
+    """The median in s."""
+    middle = quantile((wait for wait in waits_ns if wait is not None), 0.5)
+    return None if middle is None else middle / S
 
 
 def _even(trees: list[Line]) -> Line:

@@ -350,11 +350,8 @@ class PlainReport:
         return found
 
     def _backoffs_s(self) -> list[float]:
-        waits: dict[tuple[int, int], int] = defaultdict(int)
-        for call in self.calls:
-            for one in call["tries"]:
-                waits[call["instance"], call["session"]] += one["wait_ns"]
-        return [wait_ns / S for wait_ns in waits.values()]
+        tries = [[one for call in group["calls"] for one in call["tries"]] for group in self.sessions]
+        return [sum(one["wait_ns"] for one in ones) / S for ones in tries if ones]
 
     def _starts(self) -> list[tuple[int, int]]:
         firsts: dict[tuple[int, int], Line] = {}
@@ -370,6 +367,32 @@ class PlainReport:
     # Gaps as planned and as played
 
     @cached_property
+    def _by_name(self) -> dict[tuple[int, int], Line]:
+        return {(call["instance"], call["call"]): call for call in self.every if call["phase"] != "prime"}
+
+    def gap_s(self, call: Line) -> float | None:
+        """The gap as played before a call."""
+        if call["first_sent_ns"] is None:
+            return None
+        moments, is_known = [], True
+        for wait in self.trace.calls[call["call"]].after:
+            other, recorded = self._by_name.get((call["instance"], wait.call)), self.trace.calls[wait.call]
+            ends = wait.trigger == "completion" or (
+                recorded.session == call["session"] and recorded.times.end_ns is None
+            )
+            at_ns = None if other is None else other["end_ns" if ends else "first_sent_ns"]
+            if at_ns is None:
+                is_known = False
+            else:
+                moments.append(at_ns)
+        is_absolute = self.run["options"].get("schedule") == "absolute"
+        if moments and (is_known or is_absolute):
+            return max(0, call["first_sent_ns"] - max(moments)) / S
+        if is_absolute or call["gap_ns"] is None:
+            return None
+        return max(0, call["first_sent_ns"] - call["due_ns"] + call["gap_ns"]) / S
+
+    @cached_property
     def gaps(self) -> list[Line]:
         ended = {(call["instance"], call["call"]): call["end_ns"] for call in self.every}
         found = []
@@ -382,7 +405,7 @@ class PlainReport:
             end_ns = ended.get((call["instance"], after[0].call))
             if end_ns is None:
                 continue
-            played_ns = call["first_sent_ns"] - end_ns
+            played_ns = max(0, call["first_sent_ns"] - end_ns)
             recorded_ns = max(0, after[0].gap_ns or 0) * self.scale
             found.append(
                 {
@@ -418,14 +441,12 @@ class PlainReport:
             head = max(0, call["sent_ns"] - max(call["due_ns"], moment))
             prefill = max(0, first - max(call["sent_ns"], moment))
             decode = max(0, call["end_ns"] - max(first, moment))
-            share = head / (call["sent_ns"] - call["due_ns"]) if call["sent_ns"] > call["due_ns"] else 0.0
-            waited = sum(one["wait_ns"] for one in call["tries"][:-1]) * share
-            tried = (
-                sum(
-                    one["end_ns"] - one["sent_ns"] for one in call["tries"][:-1] if one["sent_ns"] is not None
-                )
-                * share
-            )
+            waited = tried = 0
+            for one in call["tries"][:-1]:
+                again_ns = one["end_ns"] + one["wait_ns"]
+                waited += max(again_ns, moment) - max(one["end_ns"], moment)
+                if one["sent_ns"] is not None:
+                    tried += max(one["end_ns"], moment) - max(one["sent_ns"], moment)
             parts["prefill"] += prefill
             parts["decode"] += decode
             parts["backoff"] += waited
@@ -492,10 +513,13 @@ class PlainReport:
                 other for other in rows
                 if other["tree"] == row["tree"] and other["row"]["answers"][0][0]["session"] != row["tree"][1]
             ]  # fmt: skip
-            taken = sum(other["row"]["group"]["duration_s"] - other["agents_s"] for other in agents)
-            shrinks = sum(other["own_s"] or 0 for other in agents) / taken if taken > 0 else 1.0
+            told = [other for other in agents if other["own_s"] is not None]
+            taken = sum(other["row"]["group"]["duration_s"] - other["agents_s"] for other in told)
+            shrinks = sum(other["own_s"] for other in told) / taken if taken > 0 else 1.0
             row["duration_s"] = row["row"]["group"]["duration_s"]
-            row["unloaded_s"] = None if row["own_s"] is None else row["own_s"] + row["agents_s"] * shrinks
+            row["unloaded_s"] = None
+            if row["own_s"] is not None and (told or not agents or not row["agents_s"]):
+                row["unloaded_s"] = row["own_s"] + row["agents_s"] * shrinks
         return rows
 
     @cached_property

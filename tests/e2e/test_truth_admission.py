@@ -12,6 +12,7 @@ from math import ceil
 
 import pytest
 
+from aitrace.results import CallResult
 from aitrace.schema import Trace
 from aitrace.testing import TraceBuilder
 from aitrace.units import NS_PER_S
@@ -45,6 +46,15 @@ def trace_of(harness: str | None, *, sessions: int, calls: int, output_tokens: i
 
 def gap_s(session: int, turn: int) -> float:
     return GAPS_S[(session + turn) % len(GAPS_S)] if turn else 0.0
+
+
+def played_gap_s(played, call: CallResult) -> float:
+    """From the end of the call before it to its first try."""
+    before = next(
+        one for one in played.run.calls if (one.instance, one.call) == (call.instance, call.call - 1)
+    )
+    first = call.attempts[0] if call.attempts else call
+    return (first.sent_ns - before.end_ns) / NS_PER_S
 
 
 def is_refused(line: EngineRecord) -> bool:
@@ -192,7 +202,7 @@ def test_admission_by_kind_turn_and_gap_is_that_of_the_engines_log(play, harness
         groups.setdefault(("kind", "first" if is_first else "returning"), []).append(lines)
         groups.setdefault(("turn_from", bucket(turn, TURN_FROM)), []).append(lines)
         if not is_first:
-            gap = bucket(gap_s(call.session, turn) * SCALE, GAP_FROM_S)
+            gap = bucket(played_gap_s(played, call), GAP_FROM_S)
             groups.setdefault(("gap_from_s", gap), []).append(lines)
     for table, name in (("kind", "kind"), ("turn", "turn_from"), ("gap", "gap_from_s")):
         expected = {key: admission_of(calls) for (kind, key), calls in groups.items() if kind == name}

@@ -52,14 +52,17 @@ def trace_of(harness: str | None = None) -> Trace:
     return builder.trace()
 
 
-def kind_and_gap(trace: Trace, call: CallResult) -> tuple[str, float | None]:
-    """The row of the report that a call belongs to, by the trace alone."""
+def kind_and_gap(
+    trace: Trace, call: CallResult, ends_ns: dict[tuple[int, int], int]
+) -> tuple[str, float | None]:
+    """The row of the report that a call belongs to, by what it waited for and when that had ended."""
     recorded = trace.calls[call.call]
     if call.turn_index == 0:
         return ("tree_start" if not recorded.after else "agent_start"), None
     (wait,) = recorded.after
     kind = wait.cause if wait.cause in ("tool", "user") else "other"
-    gap_s = wait.gap_ns * SCALE / NS_PER_S
+    first = call.attempts[0] if call.attempts else call
+    gap_s = (first.sent_ns - ends_ns[call.instance, wait.call]) / NS_PER_S
     return kind, max(border for border in GAP_FROM_S if border <= gap_s)
 
 
@@ -78,9 +81,10 @@ def rates(lines: Iterable[EngineRecord]) -> dict:
 def check_tables(played, is_counted: Callable[[CallResult], bool]) -> None:
     """The report's tables by gap against the lines of the engine that ended the calls which count."""
     trace = trace_of()
+    ends_ns = {(call.instance, call.call): call.end_ns for call in played.run.calls}
     groups: dict[tuple, list[EngineRecord]] = {}
     for call in filter(is_counted, played.run.calls):
-        groups.setdefault(kind_and_gap(trace, call), []).append(played.last_lines[call.request_id])
+        groups.setdefault(kind_and_gap(trace, call, ends_ns), []).append(played.last_lines[call.request_id])
     tables = played.report["tables"]
     assert {
         (row["kind"], row["gap_from_s"]): {name: row[name] for name in rates(groups["tree_start", None])}

@@ -172,6 +172,26 @@ def test_sessions_stalled_at_the_end_are_told_by_what_they_waited_for(facts_of):
     assert (value(facts, "backoff_sessions"), value(facts, "waiting_sessions")) == (1, 1)
 
 
+def test_a_session_with_a_call_in_the_warm_up_is_in_no_figure_of_sessions(facts_of):
+    """Of the warm-up is the first call of session 0; session 1 is measured as a whole."""
+    nothing = {**UNANSWERED, "headers_ns": None, "status": None, "error": "client_abort", "end_ns": 4 * S}
+    calls = []
+    for session, phase in enumerate(("warm_up", "measured")):
+        of = {"session": session, "root": session}
+        calls += [
+            make_call_result(3 * session, phase=phase, **of),
+            make_call_result(3 * session + 1, **of, **nothing),
+            make_call_result(
+                3 * session + 2, attempts=(refused_try(S - MS, 30 * S),), **of, **{**nothing, "sent_ns": None}
+            ),
+        ]
+    facts = facts_of(calls)
+    assert value(facts, "session_backoff_s").values.tolist() == [3.0]
+    assert (value(facts, "backoff_sessions"), value(facts, "waiting_sessions")) == (1, 1)
+    # Their calls count all the same.
+    assert value(facts, "backoff_s") == 6.0
+
+
 def test_prefill_lost_is_what_lost_sessions_had_computed(facts_of):
     calls = [
         make_call_result(0, usage=Usage(input_tokens=900, cache_read_tokens=200)),

@@ -1,3 +1,5 @@
+from itertools import accumulate
+
 import pytest
 
 from aitrace.results import Scrape
@@ -26,11 +28,13 @@ def growing():
 
 
 def played(*cached, gaps=(None, 5 * S, 50 * S, None), usage_factor=1):
+    """Each call takes a second."""
     sizes = (640, 1280, 1920, 640)
+    starts_ns = list(accumulate(S + (gap_ns or 0) for gap_ns in gaps))
     return [
         make_call_result(
             i,
-            at_ns=i * S,
+            at_ns=starts_ns[i],
             session=1 if i == 3 else 0,
             root=1 if i == 3 else 0,
             gap_ns=gaps[i],
@@ -135,8 +139,18 @@ def test_gaps_are_parted_by_what_filled_them(facts_of, cause, kind):
 
 
 def test_the_first_call_of_a_sub_agent_is_in_no_bucket_whatever_filled_its_gap(facts_of):
-    calls = [after("harness", 0, session=4, turn_index=0), after("tool", 9, session=5, turn_index=0)]
+    calls = [after("harness", 0, session=4, turn_index=0), after("tool", 9, index=1, session=5, turn_index=0)]
     assert buckets(facts_of(calls)) == [("agent_start", None, None, 2)]
+
+
+def test_gaps_are_those_that_were_played_whatever_was_planned(facts_of):
+    """Two gaps of 1 s are planned; the tools took 12 s and 70 s."""
+    calls = [make_call_result(i, at_ns=at_s * S) for i, at_s in enumerate((0, 13, 84))]
+    facts = facts_of(calls, trace=growing())
+    assert buckets(facts) == [("tool", 10, 60, 1), ("tool", 60, 300, 1), ("tree_start", None, None, 1)]
+    assert [(row["gap_from_s"], row["calls"]) for row in value(facts, "cache_after_gap")] == [
+        (0, 2), (1, 2), (10, 2), (60, 1),
+    ]  # fmt: skip
 
 
 def test_a_gap_on_a_border_belongs_to_the_longer_bucket(facts_of):

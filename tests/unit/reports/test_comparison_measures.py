@@ -35,11 +35,17 @@ def test_a_measure_named_twice_is_compared_once():
     ]
 
 
-@pytest.mark.parametrize("name", ["ttft", "ttft_p42", "hit_ratio_p95", "", "_p95", "ttft_share"])
+@pytest.mark.parametrize("name", ["ttft_p42", "hit_ratio_p95", "", "_p95", "ttft_share"])
 def test_what_is_no_measure_is_refused_with_those_that_there_are(name):
     with pytest.raises(UsageError, match="measure") as caught:
         measure_from_name(name)
     assert "backoff" in caught.value.hint
+
+
+def test_a_value_without_a_statistic_is_answered_with_its_statistics():
+    with pytest.raises(UsageError, match="'ttft' is without a statistic") as caught:
+        measure_from_name("ttft")
+    assert caught.value.hint == "Give one of ttft_p50, ttft_p90, ttft_p95, ttft_p99, ttft_mean, ttft_paired."
 
 
 def test_a_misspelt_measure_is_answered_with_the_one_that_was_meant():

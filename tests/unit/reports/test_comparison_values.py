@@ -11,6 +11,8 @@ from reports.testing import make_up_run
 
 RUN = make_up_run(trees=4, calls=8, refused_ratio=0.05, seed=2)
 
+ENDS = {(call.instance, call.call): call.end_ns for call in RUN.calls}
+
 
 @pytest.fixture(scope="module")
 def values():
@@ -38,8 +40,8 @@ def test_each_call_has_its_own_times(values):
             call.usage.cache_read_tokens,
             call.usage.input_tokens,
         )
-        if call.gap_ns is not None:
-            assert row["gap_value"] == pytest.approx((call.sent_ns - call.due_ns + call.gap_ns) / NS_PER_S)
+        ends = [ENDS[call.instance, wait.call] for wait in RUN.trace.calls[call.call].after]
+        assert row["gap_value"] == (pytest.approx((call.sent_ns - max(ends)) / NS_PER_S) if ends else None)
 
 
 def test_whether_a_call_is_complete_and_how_often_it_was_refused(values):
@@ -83,6 +85,17 @@ def test_backoff_is_the_sum_of_a_sessions_waits():
     run = replace(RUN, calls=(replace(RUN.calls[0], attempts=(tried,)), *RUN.calls[1:]))
     rows = by_key(values_of_run(made_up_facts(run)).sessions, "instance", "session")
     assert rows[(RUN.calls[0].instance, RUN.calls[0].session)]["backoff_value"] == 3.0
+
+
+def test_the_gap_of_a_call_that_was_tried_again_ends_with_its_first_try():
+    call = next(call for call in RUN.calls if call.gap_ns is not None and call.sent_ns is not None)
+    (wait,) = RUN.trace.calls[call.call].after
+    sent_ns = ENDS[call.instance, wait.call] + 7 * NS_PER_S
+    tried = Attempt(sent_ns=sent_ns, end_ns=sent_ns, error="refused", wait_ns=NS_PER_S, status=429)
+    again = replace(call, attempts=(tried,), sent_ns=sent_ns + 9 * NS_PER_S)
+    run = replace(RUN, calls=tuple(again if each is call else each for each in RUN.calls))
+    rows = by_key(values_of_run(made_up_facts(run)).calls, "instance", "session", "call")
+    assert rows[(call.instance, call.session, call.call)]["gap_value"] == 7.0
 
 
 def test_calls_of_the_warm_up_are_not_compared():

@@ -40,6 +40,12 @@ def test_honest_sessions_come_first_then_each_fault(facts_of):
     ]
 
 
+def test_a_session_with_a_call_in_the_warm_up_is_not_counted_but_its_other_calls_are(facts_of):
+    late = make_call_result(7, 2 * S, session=3, root=3, identity_fault="missing", usage=usage(0))
+    *_, missing = TABLE.compute(facts_of([*a_run(), late]))
+    assert (missing["sessions"], missing["calls"]) == (1, 2)
+
+
 def test_refusals_are_counted_by_calls(facts_of):
     rows = TABLE.compute(facts_of(a_run()))
     assert [(row["calls"], row["refused_calls"], row["refused_ratio"]) for row in rows] == [

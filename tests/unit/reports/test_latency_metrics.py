@@ -1,7 +1,7 @@
 import pytest
 
 from aitrace.schema import Usage
-from aitrace.testing import make_call_result
+from aitrace.testing import TraceBuilder, make_call_result
 from reports.metrics import METRICS
 
 MS = 10**6
@@ -83,11 +83,25 @@ def test_calls_are_told_by_the_gap_before_as_played_and_first_calls_apart(facts_
     assert named(
         table(facts_of(calls, time_scale=0.1), "gap"), "kind", "gap_from_s", "gap_to_s", "calls"
     ) == [
-        ("continuing", 0.0, 0.1, 2),
+        ("continuing", 0.0, 0.1, 1),
         ("continuing", 0.1, 1.0, 1),
         ("continuing", 30.0, None, 1),
         ("agent_start", None, None, 1),
         ("tree_start", None, None, 1),
+    ]
+
+
+def test_the_gap_runs_from_the_end_of_the_call_waited_for_whatever_was_planned(facts_of):
+    builder = TraceBuilder()
+    session = builder.session()
+    calls = [make_call_result(i, at_ns=at_s * S) for i, at_s in enumerate((0, 13, 84))]
+    for _ in calls:
+        builder.call(session)
+    rows = table(facts_of(calls, trace=builder.trace()), "gap")
+    assert named(rows, "kind", "gap_from_s", "calls") == [
+        ("continuing", 10, 1),
+        ("continuing", 60, 1),
+        ("tree_start", None, 1),
     ]
 
 

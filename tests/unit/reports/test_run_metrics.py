@@ -2,7 +2,7 @@ import pytest
 
 from aitrace.results import Scrape
 from aitrace.schema import Usage
-from aitrace.testing import make_call_result, make_run_end
+from aitrace.testing import TraceBuilder, make_call_result, make_run_end
 from reports.metrics import METRICS
 
 S = 10**9
@@ -182,7 +182,7 @@ def test_errors_are_listed_by_kind_and_status_with_the_first_text(facts_of):
             "overload": True,
             "calls": 2,
             "sessions": 1,
-            "retry_after_s": 2.0,
+            "retry_after_s": 1.0,
             "example": "first",
         },
         {
@@ -242,3 +242,36 @@ def test_sessions_of_a_process_that_was_lost_are_cut_and_not_lost(facts_of):
     ]
     facts = facts_of(calls)
     assert (value(facts, "lost_sessions"), value(facts, "censored_sessions")) == (0, 2)
+
+
+def sessions_of_a_killed_run(facts_of, *, calls, trace=None):
+    """Of five planned sessions: one complete, one lost, one half played, one of the warm-up, one of which nothing came."""
+    results = [
+        make_call_result(0, root=0),
+        make_call_result(1, session=1, root=1, error="refused"),
+        make_call_result(2, session=2, root=2),
+        make_call_result(3, session=3, root=3, phase="warm_up"),
+    ]
+    facts = facts_of(results, end=None, trace=trace, planned_calls=calls, planned_sessions=5)
+    fates = ("planned", "unmeasured", "complete", "lost", "censored", "missing")
+    return {fate: value(facts, f"{fate}_sessions") for fate in fates}
+
+
+def five_trees():
+    """One call each, and another one of the third."""
+    builder = TraceBuilder()
+    for root in [*(builder.session() for _ in range(5)), 2]:
+        builder.call(root, [builder.segment(64)])
+    return builder.trace()
+
+
+def test_the_sessions_of_a_run_that_was_killed_add_up(facts_of):
+    fates = sessions_of_a_killed_run(facts_of, calls=6, trace=five_trees())
+    assert fates == {"planned": 5, "unmeasured": 1, "complete": 1, "lost": 1, "censored": 0, "missing": 2}
+    # Without the trace no session is known to be over.
+    fates = sessions_of_a_killed_run(facts_of, calls=6)
+    assert fates == {"planned": 5, "unmeasured": 1, "complete": 0, "lost": 1, "censored": 0, "missing": 3}
+
+
+def test_no_session_is_without_a_result_if_no_call_is(facts_of):
+    assert sessions_of_a_killed_run(facts_of, calls=4)["missing"] == 0

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from aitrace.results import Attempt
@@ -66,6 +68,37 @@ def test_what_overlaps_counts_for_the_call_that_was_due_first(facts_of):
     assert parts_of(facts_of(calls)) == {"prefill": 2 + 2, "decode": 8 + 2}
 
 
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        (6, {"backoff": 2}),
+        (4, {"failed_tries": 1, "backoff": 3}),
+        (9, {}),
+        (2, {"failed_tries": 3, "backoff": 3}),
+    ],
+)
+def test_of_tries_and_waits_that_overlap_another_call_what_lies_beyond_its_end_counts(
+    facts_of, ends, expected
+):
+    """The other call was due first; of this one a try of 2 to 5 s failed, the next was from 8 to 10 s."""
+    tried = Attempt(sent_ns=2 * S, end_ns=5 * S, status=429, error="refused", wait_ns=3 * S)
+    calls = [
+        call(0, due=0, first=1, end=ends),
+        call(1, due=2, sent=8, first=9, end=10, retry_due_ns=8 * S, attempts=(tried,)),
+    ]
+    answer = {"prefill": 1 + (ends < 9), "decode": ends - 1 + 1}
+    assert parts_of(facts_of(calls)) == expected | answer
+
+
+def test_of_a_try_without_a_connection_the_wait_after_it_counts(facts_of):
+    gone = Attempt(end_ns=5 * S, error="connect", wait_ns=3 * S)
+    calls = [
+        call(0, due=0, first=1, end=4),
+        call(1, due=2, sent=8, first=9, end=10, retry_due_ns=8 * S, attempts=(gone,)),
+    ]
+    assert parts_of(facts_of(calls)) == {"lateness": 1, "backoff": 3, "prefill": 2, "decode": 4}
+
+
 def test_a_call_without_a_token_was_waited_for_to_its_end(facts_of):
     assert parts_of(facts_of([call(0, due=0, first=None, end=4)])) == {"prefill": 4}
 
@@ -82,6 +115,25 @@ def test_the_parts_of_each_session_add_up_to_its_duration():
     assert parts.select(f"{part}_s" for part in PARTS).sum_horizontal().to_list() == pytest.approx(
         parts["duration_s"].to_list()
     )
+
+
+def test_the_parts_add_up_where_calls_that_are_tried_again_overlap():
+    """Each call is due up to 4 s before it was, was refused then, and waited until it was sent."""
+    run = make_up_run(trees=5, calls=10)
+    calls = []
+    for made in run.calls:
+        due_ns = max(0, made.due_ns - made.index % 5 * S)
+        end_ns = due_ns + (made.sent_ns - due_ns) // 3
+        tried = Attempt(
+            sent_ns=due_ns, end_ns=end_ns, status=429, error="refused", wait_ns=made.sent_ns - end_ns
+        )
+        calls.append(replace(made, due_ns=due_ns, retry_due_ns=made.sent_ns, attempts=(tried,)))
+    parts = session_parts(facts_from_run(run.header, run.end, calls, run.scrapes, run.trace))
+    of_parts = parts.select(f"{part}_s" for part in PARTS)
+    assert parts.height > 10
+    assert of_parts.sum_horizontal().to_list() == pytest.approx(parts["duration_s"].to_list())
+    assert of_parts.min_horizontal().min() >= 0
+    assert (parts["failed_tries_s"].sum() > 0, parts["lateness_s"].sum()) == (True, pytest.approx(0))
 
 
 def test_shares_are_told_over_all_sessions_and_of_each(facts_of):

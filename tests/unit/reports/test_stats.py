@@ -135,6 +135,12 @@ def test_of_nothing_there_is_no_interval():
     assert wilson(0, 0) is None
 
 
+@pytest.mark.parametrize("count", range(1, 200))
+def test_a_share_lies_in_its_own_interval(count):
+    assert wilson(0, count).low == 0.0
+    assert wilson(count, count).high == 1.0
+
+
 @pytest.mark.parametrize(
     ("left", "right", "expected"),
     [

@@ -117,6 +117,42 @@ def test_waiting_for_sub_agents_shrinks_as_their_time_does(facts_of):
     assert row["unloaded_s"] == pytest.approx(2 * 0.35 + 2 * 0.35 / 2)
 
 
+@pytest.mark.parametrize(
+    ("reporting", "unloaded_s"),
+    [((True, True), 0.7 + 2 * 0.7 / 4), ((True, False), 0.7 + 2 * 0.35 / 2), ((False, False), None)],
+)
+def test_the_wait_for_sub_agents_shrinks_as_the_time_of_those_does_that_can_be_told(
+    facts_of, reporting, unloaded_s
+):
+    """Two sub-agents took 2 s each and would have taken 0.35 s."""
+    main = [call(20, 1000, session=20, root=20), call(21, 1002.35, session=20, root=20, gap_ns=0)]
+    agents = [
+        call(22 + place, 1000.35, ttft_ms=1800, session=21 + place, root=20)
+        for place in range(len(reporting))
+    ]
+    silent = [
+        agent if told else replace(agent, usage=Usage())
+        for agent, told in zip(agents, reporting, strict=True)
+    ]
+    facts = facts_of([*alone(), *main, *silent, company()])
+    (row,) = unloaded_sessions(facts).filter(session=20).to_dicts()
+    assert row["unloaded_s"] == (None if unloaded_s is None else pytest.approx(unloaded_s))
+
+
+def test_a_session_that_waited_for_no_sub_agent_needs_no_estimate_of_them(facts_of):
+    main = call(20, 1000, session=20, root=20)
+    agent = replace(call(21, 1000.1, session=21, root=20), usage=Usage())
+    facts = facts_of([*alone(), main, agent, company()])
+    (row,) = unloaded_sessions(facts).filter(session=20).to_dicts()
+    assert row["unloaded_s"] == pytest.approx(0.35)
+
+
+def test_without_a_sub_agent_the_time_waited_stays_as_it_was(facts_of):
+    main = [call(20, 1000, session=20, root=20), call(21, 1002.35, session=20, root=20, gap_ns=0)]
+    (row,) = unloaded_sessions(facts_of([*alone(), *main, company()])).filter(session=20).to_dicts()
+    assert row["unloaded_s"] == pytest.approx(0.7 + 2)
+
+
 def test_a_session_with_a_call_that_does_not_report_cached_tokens_has_no_estimate(facts_of):
     facts = facts_of([*alone(), make_call_result(20, session=20, at_ns=900 * S)])
     (row,) = unloaded_sessions(facts).filter(session=20).to_dicts()
