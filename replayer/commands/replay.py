@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,7 @@ from aitrace.protocols import PROTOCOLS
 from aitrace.results import LATENESS_BOUND_MS, ArrivalClock, ClientCheck, RunEnd, RunHeader, Scrape
 from aitrace.runstore import RunWriter, require_unused
 from aitrace.schema import ProtocolName, Trace
-from aitrace.stored_trace import StoredTrace
+from aitrace.stored_trace import StoredTrace, stored_trace
 from aitrace.units import NS_PER_S
 from replayer.calibrate import Calibrated, CalibrationOptions, Calibrator
 from replayer.check_client import TrialError, check_client
@@ -253,7 +253,9 @@ def replay(trace: Path, output: Path, load: LoadOptions, as_json: bool, **option
         raise UsageError("--repeat has nothing to repeat without --ab")
     if options["ab"] is not None:
         context = click.get_current_context()
-        sys.exit(play_ways(context, options["ab"], options["repeat"], output, as_json=as_json))
+        ways, repeats = options["ab"], options["repeat"]
+        trees = partial(_count_trees, trace, load)
+        sys.exit(play_ways(context, ways, repeats, output, count_trees=trees, as_json=as_json))
     forget_key(options["api_key_env"])
     require_unused(output)
     stored = trace_to_play(trace)
@@ -270,6 +272,11 @@ def replay(trace: Path, output: Path, load: LoadOptions, as_json: bool, **option
     if as_json:
         click.echo(orjson.dumps(summary_json(summary, str(output)), option=orjson.OPT_INDENT_2))
     sys.exit(summary.exit_code)
+
+
+def _count_trees(trace: Path, load: LoadOptions) -> int:
+    with stored_trace(trace) as stored:
+        return len(build_plan(stored.trace, load).trees)
 
 
 def _order_from_options(trace: Path, output: Path, load: LoadOptions, options: dict[str, Any]) -> _Order:

@@ -3,6 +3,7 @@
 What is said of them is what `aitrace compare` says of the directories.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,31 @@ from click.core import ParameterSource
 
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, UsageError
 from aitrace.runstore import require_unused
+from aitrace.units import counted
 from replayer.commands.load_options import hints_from_file
 from replayer.identity.identity_names import IDENTITY_NAMES
 from replayer.retry import RETRY_NAMES
 from replayer.search.child_runs import ChildEnd, ChildRuns, arguments_of, show_comparison
-from replayer.search.ways import Ways, turns, ways_from_text
+from replayer.search.ways import COMPARABLE_TREES, Ways, turns, ways_from_text
 
 _OFF = "off"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _CHOICES: dict[str, tuple[str, ...]] = {"identity": IDENTITY_NAMES, "retries": ("harness", *RETRY_NAMES)}
 
 
-def play_ways(context: click.Context, text: str, repeats: int, output: Path, *, as_json: bool) -> int:
+def play_ways(
+    context: click.Context,
+    text: str,
+    repeats: int,
+    output: Path,
+    *,
+    count_trees: Callable[[], int],
+    as_json: bool,
+) -> int:
     """Play what `replay` was given in the ways that `text` names; the exit code.
+
+    Args:
+        count_trees: Trees of the plan.
 
     Raises:
         UsageError: The ways cannot be read, or the options leave nothing to compare.
@@ -33,6 +46,7 @@ def play_ways(context: click.Context, text: str, repeats: int, output: Path, *, 
         raise UsageError(f"--{ways.option} is what --ab varies", hint=f"Leave out --{ways.option}, or --ab.")
     _check(ways, context.params)
     require_unused(output)
+    _warn_of_few(count_trees())
     given = arguments_of(context, without=("ab", "repeat", "output", "as_json", "no_live", ways.option))
     directories = [output / letter for letter in _LETTERS[: len(ways.values)]]
     whole = [0 for _ in ways.values]
@@ -79,6 +93,14 @@ def _check(ways: Ways, params: dict[str, Any]) -> None:
             raise UsageError(f"{ways.option} {value!r} is not known, expected one of {', '.join(known)}")
         if known is None and value != _OFF:
             hints_from_file(Path(value))
+
+
+def _warn_of_few(trees: int) -> None:
+    if trees < COMPARABLE_TREES:
+        _say(
+            f"Warning: the plan has {counted(trees, 'tree')}, {COMPARABLE_TREES} are needed to tell a difference: "
+            f"give --trees N with {COMPARABLE_TREES} or more"
+        )
 
 
 def _option(ways: Ways, way: int) -> list[str]:

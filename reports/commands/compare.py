@@ -1,5 +1,6 @@
 """I/O: `aitrace compare`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,10 +9,15 @@ import orjson
 
 from aitrace.commands.output import write_text_file
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, InputError, UsageError
+from aitrace.runstore import TRACE_FILE
+from aitrace.units import counted
 
 if TYPE_CHECKING:
-    from reports.comparison.comparison import Comparison
+    from reports.comparison.comparison import Comparison, Way
     from reports.comparison.differences import RunNoise
+
+_FEWEST = 2
+"""Ways to compare, or runs of one way to tell the noise of, at least."""
 
 
 @click.command()
@@ -123,18 +129,63 @@ def compare(
         is_noise_asked=aa,
     )
     read = read_ways(ways)
-    if (sum(len(way.runs) for way in read) if aa else len(read)) < 2:
-        raise UsageError(
-            "one way alone leaves nothing to compare", hint="name two, as in aitrace compare before/ after/"
-        )
+    _check_count(read, is_noise_asked=aa)
+    _check_traces(read, any_plan=any_plan)
     comparison = compare_ways(read, wish)
     if comparison.plan and not any_plan:
         _refuse(comparison)
+    _warn_of_few_trees(comparison)
     _write_files(comparison, output, junit)
     _show(comparison, as_json=as_json)
     for path in filter(None, (output, junit)):
         click.echo(f"wrote {path}", err=True)
     ctx.exit(_exit_code(comparison))
+
+
+def _check_count(ways: "Sequence[Way]", *, is_noise_asked: bool) -> None:
+    """Refuse what leaves nothing to compare."""
+    runs = sum(len(way.runs) for way in ways)
+    if is_noise_asked and runs < _FEWEST:
+        left_out = [name for way in ways for name in way.left_out]
+        why = (
+            f"; left out, since cut, stopped or still being played: {', '.join(left_out)}" if left_out else ""
+        )
+        raise UsageError(
+            f"{', '.join(way.name for way in ways)}: {counted(runs, 'run')}, --aa needs {_FEWEST} or more{why}",
+            hint="play the plan again into a further directory, as before/2 beside before/1",
+        )
+    if not is_noise_asked and len(ways) < _FEWEST:
+        raise UsageError(
+            "one way alone leaves nothing to compare",
+            hint="name two, as in aitrace compare before/ after/, or show the noise of its runs with --aa",
+        )
+
+
+def _check_traces(ways: "Sequence[Way]", *, any_plan: bool) -> None:
+    """Refuse runs of which it cannot be told what they played, unless one insists."""
+    from reports.comparison.plan_check import without_trace  # noqa: PLC0415 - polars only when needed
+
+    names = without_trace(run.plan for way in ways for run in way.runs if run.plan is not None)
+    if not names:
+        return
+    what = f"{', '.join(names)}: no readable {TRACE_FILE}, so nothing tells whether all played the same trace"
+    if not any_plan:
+        raise InputError(
+            what, hint="put the trace that was played there; --any-plan compares them all the same"
+        )
+    click.echo(f"Warning: {what}", err=True)
+
+
+def _warn_of_few_trees(comparison: "Comparison") -> None:
+    from reports.stats import MIN_CLUSTERS  # noqa: PLC0415 - polars only when needed
+
+    trees = comparison.matched.trees
+    if trees < MIN_CLUSTERS:
+        click.echo(
+            f"Warning: the runs have {counted(trees, 'tree')}, {MIN_CLUSTERS} are needed to tell a difference: "
+            f"play them with --trees {MIN_CLUSTERS} or more",
+            err=True,
+        )
 
 
 def _exit_code(comparison: "Comparison") -> int:

@@ -14,7 +14,7 @@ from reports.comparison.differences import (
     family_size,
 )
 from reports.comparison.intervals import tree_weights
-from reports.comparison.matched import Matched, match
+from reports.comparison.matched import Matched, lacking_of, match
 from reports.comparison.measures import DEFAULT_NAMES, TRACE_BASES, TRACE_NAMES, Measure, measures_from_names
 from reports.comparison.noise import MeasureNoise, noise_from_differences
 from reports.comparison.plan_check import (
@@ -29,7 +29,7 @@ from reports.comparison.wording import finding_text, is_worse, range_text
 from reports.words import counted
 
 UNEQUAL_RATIO = 0.05
-"""Share of the calls that one way may have no value of, though the other one has."""
+"""Share of the calls that a run may have no value of, though another one has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +146,8 @@ def compare(ways: Sequence[Way], wish: Wish) -> Comparison:
         measures,
         tree_weights(matched.trees, seed=wish.setting.seed),
         wish.setting,
+        # Noise is that of one number of each run, so all are of the same calls.
+        also=[run for way in places for run in way] if wish.is_noise_asked else (),
     )
     if any(way.is_recorded for way in ways):
         # A trace has not all that a run has, and that is nothing to be told of each measure.
@@ -173,7 +175,7 @@ def compare(ways: Sequence[Way], wish: Wish) -> Comparison:
         doubts=weighty_first(
             [
                 *_doubts(ways, plan, plans),
-                *_unequal_work(ways, differences),
+                *_unequal_work(ways, matched, measures, is_one_way=wish.is_noise_asked),
                 *([] if has_repeats else [_no_repeats(wish)]),
             ]
         ),
@@ -206,7 +208,26 @@ def verdict(comparison: Comparison) -> str:
         parts = [f"{counted(met, 'condition')} failed"] if met else []
         parts += [f"{counted(unclear, 'condition')} cannot be told"] if unclear else []
         return prefix + ", ".join(parts)
-    return prefix + "; ".join(_verdicts(comparison))
+    return prefix + (_noise_verdict(comparison) if comparison.noise else "; ".join(_verdicts(comparison)))
+
+
+def _noise_verdict(comparison: Comparison) -> str:
+    runs = len(comparison.differences) + 1
+    found = {
+        each.measure.name
+        for of_run in comparison.differences
+        for each in of_run
+        if each.finding in ("more", "less")
+    }
+    told = sum(not each.reason for each in comparison.noise)
+    line = f"{runs} runs of one way: " + (
+        f"{len(found)} of {counted(told, 'measure')} differ by more than chance ({', '.join(sorted(found))})"
+        if found
+        else f"no difference found in {counted(told, 'measure')}"
+        if told
+        else "too few to tell"
+    )
+    return f"{line}; two runs tell little of how far apart others are" if told and runs == 2 else line
 
 
 def _verdicts(comparison: Comparison) -> Iterator[str]:
@@ -283,7 +304,7 @@ def _doubts(
         if way.left_out:
             yield Doubt(
                 name="runs_left_out",
-                what=f"{', '.join(way.left_out)} left out: cut or stopped before the end",
+                what=f"{', '.join(way.left_out)} left out: cut, stopped, or still being played",
                 cause="a part of a run is no repeat of a whole one",
                 weighs=False,
             )
@@ -296,23 +317,34 @@ def _doubts(
         )
 
 
-def _unequal_work(ways: Sequence[Way], differences: Sequence[Sequence[Difference]]) -> Iterator[Doubt]:
-    """Ways of which one has values that the other has not: what it lost is in no difference of times."""
-    for way, of_way in zip(ways[1:], differences, strict=True):
-        calls = [
-            each for each in of_way if each.measure.basis.level == "call" and not each.measure.basis.is_share
-        ]
-        if ways[0].is_recorded or way.is_recorded or not calls:
+def _unequal_work(
+    ways: Sequence[Way], matched: Matched, measures: Sequence[Measure], *, is_one_way: bool
+) -> Iterator[Doubt]:
+    """Ways of which a run has not the values that another has: what it lost is in no difference of times."""
+    bases = [each.basis for each in measures if not each.basis.is_share]
+    bases = [basis for basis in bases if basis.level == "call"] or bases
+    places = _places(ways)
+    # Runs of one way are all compared on the same calls, other ways only with the first.
+    groups = [list(range(len(ways)))] if is_one_way else [[0, other] for other in range(1, len(ways))]
+    for group in groups:
+        if not bases or any(ways[way].is_recorded for way in group):
             continue
-        most = max(calls, key=lambda each: each.only_first + each.only_second)
-        single = most.only_first + most.only_second
-        if single > UNEQUAL_RATIO * (most.pairs + single):
+        runs = {place: run for way in group for place, run in zip(places[way], ways[way].runs, strict=True)}
+        lacking, basis = max(
+            ((lacking_of(matched, basis, list(runs)), basis) for basis in bases),
+            key=lambda each: each[0].rows,
+        )
+        if lacking.rows > UNEQUAL_RATIO * lacking.of:
+            lost, run = max(zip(lacking.by_run, runs.values(), strict=True), key=lambda each: each[0])
+            has_repeats = len(runs) > 2
             yield Doubt(
                 name="unequal_work",
-                what=f"{single:,} of {most.pairs + single:,} calls were answered in one way only",
-                cause="calls were refused, failed, or were lost with their session; differences of times are those of the "
-                "other calls, and make the way that lost more look better than it is",
-                action="read complete_calls and lost_sessions first",
+                what=f"{lacking.rows:,} of {lacking.of:,} {basis.level}s have no {basis.name} in some run; {run.name} lacks "
+                f"{'most, ' if has_repeats else ''}{lost:,}",
+                cause="calls were refused, failed, or were lost with their session; all numbers are of what every run has, "
+                "and make a way that lost more look better than it is",
+                action="read complete_calls and lost_sessions first"
+                + (", and leave out a run that lacks many" if has_repeats else ""),
             )
 
 

@@ -9,6 +9,7 @@ reaches to 0 may be noise, or a disaster among few trees: that cannot be told, a
 asks for an improvement, and is met by any measured difference above.
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from reports.comparison.measures import Measure, measure_from_name
 
 Outcome = Literal["kept", "met", "unclear"]
 _CONDITION = re.compile(r"\s*([a-z0-9_]+)\s*([<>])\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))\s*([a-z%/]*)\s*")
+_WRITING = "Names and units are in lower case, decimals have a point, and thousands no mark."
 _HINT = "--fail-if 'ttft_p95 > +5%' fails if the 95th percentile of TTFT has grown by more than 5 %."
 _UNITS: dict[str, dict[str, float]] = {
     "ms": {"ms": 1.0, "s": 1000.0},
@@ -64,8 +66,8 @@ class Checked:
 
     @property
     def effect(self) -> Effect | None:
-        """The difference in the condition's terms; None if it cannot be told."""
-        return self.difference.relative if self.condition.is_relative else self.difference.absolute
+        """The difference in the condition's terms, in units where a value of 0 has none; None if it cannot be told."""
+        return _effect(self.condition, self.difference)
 
 
 def conditions_from_texts(texts: Iterable[str]) -> tuple[Condition, ...]:
@@ -88,6 +90,9 @@ def check_conditions(
 def _condition(text: str) -> Condition:
     match = _CONDITION.fullmatch(text)
     if match is None:
+        meant = text.lower().replace(",", ".").strip()
+        if _CONDITION.fullmatch(meant):
+            raise UsageError(f"condition {text!r} cannot be read, perhaps {meant!r} is meant", hint=_WRITING)
         raise UsageError(
             f"condition {text!r} cannot be read, expected MEASURE, > or <, an amount with a unit", hint=_HINT
         )
@@ -96,8 +101,9 @@ def _condition(text: str) -> Condition:
     factor = 0.01 if unit == "%" else _UNITS[measure.basis.unit].get(unit)
     if factor is None:
         units = ", ".join(_UNITS[measure.basis.unit])
+        given = f"the unit {unit!r}" if unit else "no unit"
         raise UsageError(
-            f"condition {text!r} has the unit {unit!r}, expected % or one of {units} for {name}", hint=_HINT
+            f"condition {text!r} has {given}, expected % or one of {units} for {name}", hint=_HINT
         )
     return Condition(
         text=text.strip(),
@@ -113,23 +119,41 @@ def _checked(condition: Condition, difference: Difference, other: str) -> Checke
     return Checked(condition=condition, outcome=outcome, difference=difference, other=other, reason=reason)
 
 
+def _effect(condition: Condition, difference: Difference) -> Effect | None:
+    in_terms = difference.relative if condition.is_relative else difference.absolute
+    return in_terms or difference.absolute
+
+
 def _outcome(condition: Condition, difference: Difference) -> tuple[Outcome, str]:
-    effect = difference.relative if condition.is_relative else difference.absolute
-    if effect is None:
-        return (
-            "unclear",
-            difference.reason or "a value of 0 has no difference in percent: give the amount in units",
-        )
-    is_beyond = effect.point > condition.amount if condition.is_above else effect.point < condition.amount
+    effect, point = _effect(condition, difference), _point(condition, difference)
+    if effect is None or point is None:
+        return "unclear", difference.reason or "it has no difference in percent: give the amount in units"
+    is_beyond = point > condition.amount if condition.is_above else point < condition.amount
     if not is_beyond:
         return "kept", ""
     # Where no difference at all is beyond the amount, an improvement is asked for, and it did not come.
     asks_improvement = condition.amount < 0 if condition.is_above else condition.amount > 0
-    if asks_improvement or difference.finding == ("more" if effect.point > 0 else "less"):
+    if asks_improvement or difference.finding == ("more" if point > 0 else "less"):
         return "met", ""
-    why = (
-        "is not beyond the noise floor"
-        if difference.finding == "floor"
-        else "may be noise, its interval reaches to 0"
-    )
+    if difference.finding == "floor":
+        why = "is not beyond the noise floor"
+    elif effect.low <= 0 <= effect.high:
+        why = "may be noise, its interval reaches to 0"
+    else:
+        other = "in units" if condition.is_relative else "in percent"
+        why = f"may be noise, the interval of the difference {other} reaches to 0"
     return "unclear", f"it is beyond the amount, but {why}; more runs or trees would tell"
+
+
+def _point(condition: Condition, difference: Difference) -> float | None:
+    """The difference in the condition's terms; of values of 0, which have no interval in percent, too."""
+    if not condition.is_relative:
+        return None if difference.absolute is None else difference.absolute.point
+    if difference.relative is not None:
+        return difference.relative.point
+    first, second = difference.first.value, difference.second.value
+    if first is None or second is None or difference.absolute is None:
+        return None
+    if first:
+        return (second - first) / first
+    return math.inf if second else 0.0

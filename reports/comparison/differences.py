@@ -1,7 +1,8 @@
 """Pure: two ways of playing a plan compared: a difference with its interval for each measure, and what it amounts to.
 
-Values are compared on pairs: what at least one run of either way has a value of. Each run gives one number; that of a way
-is the mean over its runs. Relative differences are those of the logarithms, so of geometric means.
+Values are compared on pairs: what every run of both ways has a value of, so that no run's number is of other calls than
+another's. Each run gives one number; that of a way is the mean over its runs. Relative differences are shares of the first
+way's, with an interval on the logarithmic scale.
 """
 
 import math
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aitrace.quantiles import min_count
+from aitrace.units import counted
 from reports.comparison.intervals import (
     Effect,
     Variance,
@@ -84,11 +86,13 @@ class Difference:
     measure: Measure
     """What is compared."""
     pairs: int
-    """Calls, sessions or trees that both ways have a value of."""
+    """Calls, sessions or trees that every run has a value of."""
     only_first: int
-    """Those that only the first way has a value of."""
+    """Those that only the first way has a value of, in any of its runs."""
     only_second: int
-    """Those that only the second way has a value of."""
+    """Those that only the second way has a value of, in any of its runs."""
+    in_part: int
+    """Those that both ways have a value of, but not every run."""
     trees: int
     """Trees that the pairs are of."""
     first: Side
@@ -137,13 +141,14 @@ class _Raw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
-    """Rows of a basis that both ways have."""
+    """Rows of a basis that every run has."""
 
-    is_pair: npt.NDArray[np.bool_]
+    is_pair: Rows
     trees: Ints
     periods: Ints
     only_first: int
     only_second: int
+    in_part: int
 
     @property
     def count(self) -> int:
@@ -160,13 +165,16 @@ class _Pairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Numbers:
-    """A measure of one run: its number, and those of the trees drawn, then those of the periods drawn."""
+    """A measure of two ways; what is drawn is of the trees drawn, then of the periods drawn."""
 
-    point: float
+    points: Sequence[Sequence[float]]
+    """By way, by run."""
+    logs: Sequence[Sequence[float]] | None
+    """Their logarithms, of paired values those of the ratios; None where a value is not above 0, then all of them are."""
+    difference: float
     drawn: Floats
-    log_point: float
-    log_drawn: Floats
-    count: int
+    log_ratio: float | None
+    log_drawn: Floats | None
 
 
 def compare_ways(
@@ -176,6 +184,8 @@ def compare_ways(
     measures: Sequence[Measure],
     weights: Weights,
     setting: Setting,
+    *,
+    also: Sequence[int] = (),
 ) -> tuple[tuple[Difference, ...], ...]:
     """Each other way against the first, in each measure.
 
@@ -183,8 +193,9 @@ def compare_ways(
         first: Places of its runs among those matched.
         others: The same of the other ways.
         weights: From `tree_weights`, for the trees of `matched`.
+        also: Runs that must have a value of a pair too, beside those of the two ways.
     """
-    raw = [_raw_of_way(matched, (first, other), measures, weights, setting) for other in others]
+    raw = [_raw_of_way(matched, (first, other), measures, weights, setting, also) for other in others]
     family = family_size(each for of_way in raw for each in of_way)
     tail = (1 - setting.confidence) / 2 / max(family, 1)
     return tuple(tuple(_judged(each, tail, setting) for each in of_way) for of_way in raw)
@@ -201,9 +212,12 @@ def _raw_of_way(
     measures: Sequence[Measure],
     weights: Weights,
     setting: Setting,
+    also: Sequence[int],
 ) -> list[_Raw]:
     draws = _Draws(measures, weights)
-    return [_raw(matched, ways, measure, draws, setting) for measure in measures]
+    return [
+        _raw(matched.levels[measure.basis.level], ways, measure, draws, setting, also) for measure in measures
+    ]
 
 
 class _Draws:
@@ -213,8 +227,6 @@ class _Draws:
     """
 
     def __init__(self, measures: Sequence[Measure], weights: Weights) -> None:
-        self.size = 2 * len(weights)
-        """Numbers that come of it."""
         self._weights = weights
         self._statistics: dict[str, list[Statistic]] = {}
         for measure in measures:
@@ -222,71 +234,79 @@ class _Draws:
                 self._statistics.setdefault(measure.basis.name, []).append(measure.statistic)
         self._quantiles: dict[tuple[str, int], Floats] = {}
 
-    def of_rows(self, compute: Callable[[Ints, Weights], Floats], pairs: _Pairs, rows: Rows) -> Floats:
+    def of_pairs(self, compute: Callable[[Ints, Weights], Floats], pairs: _Pairs) -> Floats:
         """The numbers of the trees drawn, then those of the periods drawn.
 
         Args:
-            compute: Given the tree, or the period, of each row, and how often each is drawn.
+            compute: Given the tree, or the period, of each pair, and how often each is drawn.
         """
         periods = period_weights(pairs.period_count, len(self._weights))
+        rows = pairs.is_pair
         return np.concatenate(
             [compute(pairs.trees[rows], self._weights), compute(pairs.periods[rows], periods)]
         )
 
-    def quantiles(self, measure: Measure, run: int, values: Floats, pairs: _Pairs, rows: Rows) -> Floats:
+    def quantiles(self, measure: Measure, run: int, values: Floats, pairs: _Pairs) -> Floats:
         """Those of one measure of one run, whose values these are."""
         statistics = self._statistics[measure.basis.name]
         key = (measure.basis.name, run)
         if key not in self._quantiles:
             qs = [QUANTILES[statistic] for statistic in statistics]
-            self._quantiles[key] = self.of_rows(partial(drawn_quantiles, values, qs=qs), pairs, rows)
+            self._quantiles[key] = self.of_pairs(partial(drawn_quantiles, values, qs=qs), pairs)
         drawn: Floats = self._quantiles[key][:, statistics.index(measure.statistic)]
         return drawn
 
 
 def _raw(
-    matched: Matched,
+    level: LevelRows,
     ways: tuple[Sequence[int], Sequence[int]],
     measure: Measure,
     draws: _Draws,
     setting: Setting,
+    also: Sequence[int],
 ) -> _Raw:
-    level = matched.levels[measure.basis.level]
-    pairs = _pairs(level, measure, ways)
-    numbers = [[_numbers(level, pairs, measure, run, ways[0], draws) for run in way] for way in ways]
-    first, second = (_side(measure, of_way) for of_way in numbers)
-    reason = _reason(measure, pairs, numbers)
-    if reason:
+    values = level.columns.get(measure.basis.column)
+    pairs = _pairs(level, values, ways, also)
+    numbers = None
+    # A percentile of too few is not shown either.
+    if values is not None and pairs.count >= _needed(measure):
+        is_paired = measure.statistic == "paired"
+        numbers = (
+            _paired_numbers(values, pairs, ways, draws)
+            if is_paired
+            else _numbers(level, values, pairs, measure, ways, draws)
+        )
+    points = [[math.nan] * len(way) for way in ways] if numbers is None else numbers.points
+    first, second = (_side(measure, of_way) for of_way in points)
+    reason = _reason(measure, pairs, points)
+    if reason or numbers is None:
         return _Raw(
             measure=measure, rows=pairs, first=first, second=second, absolute=None, relative=None, knows_runs=False,
             reason=reason,
         )  # fmt: skip
     noise = (setting.noise or {}).get(measure.name)
-    absolute, relative, knows_runs = _with_variances(numbers, pairs, noise)
+    absolute, relative, knows_runs = _with_variances(numbers, pairs, noise, first.value or 0.0)
     return _Raw(
         measure=measure, rows=pairs, first=first, second=second, absolute=absolute, relative=relative,
         knows_runs=knows_runs, reason="",
     )  # fmt: skip
 
 
-def _values(level: LevelRows, measure: Measure) -> Floats | None:
-    return level.columns.get(measure.basis.column)
-
-
-def _pairs(level: LevelRows, measure: Measure, ways: tuple[Sequence[int], Sequence[int]]) -> _Pairs:
-    values = _values(level, measure)
+def _pairs(
+    level: LevelRows,
+    values: Floats | None,
+    ways: tuple[Sequence[int], Sequence[int]],
+    also: Sequence[int],
+) -> _Pairs:
+    periods = np.full(level.trees.size, -1, dtype=np.int64)
     if values is None:
         nothing = np.zeros(level.trees.size, dtype=bool)
         return _Pairs(
-            is_pair=nothing,
-            trees=level.trees,
-            periods=np.zeros(0, dtype=np.int64),
-            only_first=0,
-            only_second=0,
+            is_pair=nothing, trees=level.trees, periods=periods, only_first=0, only_second=0, in_part=0
         )
-    has_first, has_second = ((~np.isnan(values[list(way)])).any(axis=0) for way in ways)
-    is_pair = np.asarray(has_first & has_second)
-    periods = np.full(is_pair.size, -1, dtype=np.int64)
+    has_value = ~np.isnan(values)
+    has_first, has_second = (has_value[list(way)].any(axis=0) for way in ways)
+    is_pair = np.asarray(has_value[[*ways[0], *ways[1], *also]].all(axis=0))
     periods[is_pair] = periods_of(level.due_s[is_pair])
     return _Pairs(
         is_pair=is_pair,
@@ -294,122 +314,120 @@ def _pairs(level: LevelRows, measure: Measure, ways: tuple[Sequence[int], Sequen
         periods=periods,
         only_first=int((has_first & ~has_second).sum()),
         only_second=int((has_second & ~has_first).sum()),
+        in_part=int((has_first & has_second & ~is_pair).sum()),
     )
 
 
 def _numbers(
     level: LevelRows,
+    values: Floats,
     pairs: _Pairs,
     measure: Measure,
-    run: int,
-    first: Sequence[int],
+    ways: tuple[Sequence[int], Sequence[int]],
     draws: _Draws,
 ) -> _Numbers:
-    values = _values(level, measure)
-    rows = pairs.is_pair if values is None else pairs.is_pair & ~np.isnan(values[run])
-    if values is None or not rows.any():
-        return _no_numbers(draws.size)
-    known, count = values[run][rows], int(rows.sum())
+    """A number of each run, of which a way has the mean."""
+    of_runs = [[_of_run(level, values, pairs, measure, run, draws) for run in way] for way in ways]
+    points = [[point for point, _ in of_way] for of_way in of_runs]
+    first, second = (float(np.mean(of_way)) for of_way in points)
+    first_drawn, second_drawn = (np.mean([drawn for _, drawn in of_way], axis=0) for of_way in of_runs)
+    is_positive = all(point > 0 and not (drawn <= 0).any() for of_way in of_runs for point, drawn in of_way)
+    return _Numbers(
+        points=points,
+        logs=[[math.log(point) for point in of_way] for of_way in points] if is_positive else None,
+        difference=second - first,
+        drawn=second_drawn - first_drawn,
+        log_ratio=math.log(second / first) if is_positive else None,
+        log_drawn=np.log(second_drawn / first_drawn) if is_positive else None,
+    )
+
+
+def _of_run(
+    level: LevelRows, values: Floats, pairs: _Pairs, measure: Measure, run: int, draws: _Draws
+) -> tuple[float, Floats]:
+    """The number of one run, and the same of the trees and of the periods drawn."""
+    known = values[run][pairs.is_pair]
     match measure.statistic:
         case "share":
-            part = level.columns[f"{measure.basis.name}_part"][run][rows]
+            part = level.columns[f"{measure.basis.name}_part"][run][pairs.is_pair]
             point = float(part.sum() / known.sum()) if known.sum() else math.nan
-            return _with_logs(point, draws.of_rows(partial(drawn_shares, part, known), pairs, rows), count)
+            return point, draws.of_pairs(partial(drawn_shares, part, known), pairs)
         case "mean":
-            drawn = draws.of_rows(partial(drawn_shares, known, np.ones(count)), pairs, rows)
-            return _with_logs(float(known.mean()), drawn, count)
-        case "paired":
-            return _paired_numbers(values, run, first, draws, pairs, rows)
+            return float(known.mean()), draws.of_pairs(
+                partial(drawn_shares, known, np.ones(known.size)), pairs
+            )
         case statistic:
             found = quantile(known, QUANTILES[statistic])
-            point = math.nan if found is None else found
-            return _with_logs(point, draws.quantiles(measure, run, known, pairs, rows), count)
+            return math.nan if found is None else found, draws.quantiles(measure, run, known, pairs)
 
 
 def _paired_numbers(
-    values: Floats, run: int, first: Sequence[int], draws: _Draws, pairs: _Pairs, rows: Rows
+    values: Floats, pairs: _Pairs, ways: tuple[Sequence[int], Sequence[int]], draws: _Draws
 ) -> _Numbers:
-    """Medians of a run's distances to the mean of the first way, call by call."""
+    """Medians of the distances between the means of the ways, call by call; of a run that to the mean of the first way."""
 
-    def medians(distances: Floats) -> Floats:
-        return draws.of_rows(partial(drawn_quantiles, distances, qs=(0.5,)), pairs, rows)[:, 0]
+    def drawn(distances: Floats) -> Floats:
+        return draws.of_pairs(partial(drawn_quantiles, distances, qs=(0.5,)), pairs)[:, 0]
 
-    of_first, of_run = values[list(first)][:, rows], values[run][rows]
-    differences = of_run - np.nanmean(of_first, axis=0)
-    log_point, log_drawn = math.nan, np.full(draws.size, np.nan)
-    if np.nanmin(of_first) > 0 and of_run.min() > 0:
-        ratios = np.log(of_run) - np.nanmean(np.log(of_first), axis=0)
-        log_point, log_drawn = median_of(ratios), medians(ratios)
+    of_ways = [values[list(way)][:, pairs.is_pair] for way in ways]
+    first, second = (of_way.mean(axis=0) for of_way in of_ways)
+    is_positive = all(of_way.min() > 0 for of_way in of_ways)
+    log_ratios = np.log(second / first) if is_positive else None
     return _Numbers(
-        point=median_of(differences),
-        drawn=medians(differences),
-        log_point=log_point,
-        log_drawn=log_drawn,
-        count=int(rows.sum()),
+        points=[[median_of(run - first) for run in of_way] for of_way in of_ways],
+        logs=[[median_of(np.log(run / first)) for run in of_way] for of_way in of_ways]
+        if is_positive
+        else None,
+        difference=median_of(second - first),
+        drawn=drawn(second - first),
+        log_ratio=None if log_ratios is None else median_of(log_ratios),
+        log_drawn=None if log_ratios is None else drawn(log_ratios),
     )
 
 
-def _with_logs(point: float, drawn: Floats, count: int) -> _Numbers:
-    is_positive = point > 0 and not (drawn <= 0).any()
-    return _Numbers(
-        point=point,
-        drawn=drawn,
-        log_point=math.log(point) if is_positive else math.nan,
-        log_drawn=np.log(drawn) if is_positive else np.full(drawn.size, np.nan),
-        count=count,
-    )
-
-
-def _no_numbers(size: int) -> _Numbers:
-    nothing = np.full(size, np.nan)
-    return _Numbers(point=math.nan, drawn=nothing, log_point=math.nan, log_drawn=nothing, count=0)
-
-
-def _side(measure: Measure, numbers: Sequence[_Numbers]) -> Side:
-    values = tuple(None if math.isnan(each.point) else each.point for each in numbers)
-    known = [value for value in values if value is not None]
+def _side(measure: Measure, points: Sequence[float]) -> Side:
     # The paired median is a difference: a way has none of its own.
-    is_told = bool(known) and len(known) == len(values) and measure.statistic != "paired"
-    return Side(values=values, value=sum(known) / len(known) if is_told else None)
+    is_told = not any(map(math.isnan, points)) and measure.statistic != "paired"
+    return Side(
+        values=tuple(None if math.isnan(point) else point for point in points),
+        value=float(np.mean(points)) if is_told else None,
+    )
 
 
-def _reason(measure: Measure, pairs: _Pairs, numbers: Sequence[Sequence[_Numbers]]) -> str:
+def _needed(measure: Measure) -> int:
+    """Pairs from which a measure has a value."""
+    return max(1, min_count(QUANTILES.get(measure.statistic, 0.5)))
+
+
+def _reason(measure: Measure, pairs: _Pairs, points: Sequence[Sequence[float]]) -> str:
     """Why a measure cannot be told; empty if it can."""
-    smallest = min(each.count for of_way in numbers for each in of_way)
-    needed = min_count(QUANTILES.get(measure.statistic, 0.5))
+    needed = _needed(measure)
     if not pairs.count:
-        return "no pairs"
-    if smallest == 0:
-        return "a run has none of the pairs"
-    if smallest < needed:
-        return f"{smallest:,} pairs, {needed:,} needed"
+        return "no pair that every run has" if pairs.in_part else "no pairs"
+    if pairs.count < needed:
+        return f"{pairs.count:,} pairs, {needed:,} needed"
     if pairs.tree_count < MIN_CLUSTERS:
-        return f"pairs of {pairs.tree_count} trees, {MIN_CLUSTERS} needed"
-    if any(math.isnan(each.point) for of_way in numbers for each in of_way):
+        return f"pairs of {counted(pairs.tree_count, 'tree')}, {MIN_CLUSTERS} needed"
+    if any(math.isnan(point) for of_way in points for point in of_way):
         return "no value"
     return ""
 
 
 def _with_variances(
-    numbers: Sequence[Sequence[_Numbers]], pairs: _Pairs, noise: RunNoise | None
+    numbers: _Numbers, pairs: _Pairs, noise: RunNoise | None, level: float
 ) -> tuple[tuple[float, Variance], tuple[float, Variance] | None, bool]:
-    runs = sum(1 / len(of_way) for of_way in numbers)
-    points = [[each.point for each in of_way] for of_way in numbers]
-    logs = [[each.log_point for each in of_way] for of_way in numbers]
-    level = abs(float(np.mean(points[0])))
-    relative: tuple[float, Variance] | None = None
-    between_logs: Variance | None = None
-    if not any(math.isnan(log) for of_way in logs for log in of_way):
-        between_logs = pooled(run_variance(*logs), None if noise is None else noise.relative)
-        drawn = _mean_difference([[each.log_drawn for each in of_way] for of_way in numbers])
-        point = float(np.mean(logs[1]) - np.mean(logs[0]))
-        relative = (point, added(_within_runs(drawn, pairs), between_logs, runs))
-    between = pooled(run_variance(*points), _absolute_noise(noise, level))
-    drawn = _mean_difference([[each.drawn for each in of_way] for of_way in numbers])
-    absolute = (
-        float(np.mean(points[1]) - np.mean(points[0])),
-        added(_within_runs(drawn, pairs), between, runs),
-    )
+    """The difference, the logarithm of the ratio, and whether the spread between runs is in them.
+
+    Args:
+        level: What the first way has; 0 of what has no level.
+    """
+    runs = sum(1 / len(of_way) for of_way in numbers.points)
+    between = pooled(run_variance(*numbers.points), _absolute_noise(noise, level))
+    absolute = (numbers.difference, added(_within_runs(numbers.drawn, pairs), between, runs))
+    relative = None
+    if numbers.logs is not None and numbers.log_ratio is not None and numbers.log_drawn is not None:
+        between_logs = pooled(run_variance(*numbers.logs), None if noise is None else noise.relative)
+        relative = (numbers.log_ratio, added(_within_runs(numbers.log_drawn, pairs), between_logs, runs))
     return absolute, relative, between is not None
 
 
@@ -427,12 +445,6 @@ def _absolute_noise(noise: RunNoise | None, level: float) -> Variance | None:
     return noise.absolute
 
 
-def _mean_difference(drawn: Sequence[Sequence[Floats]]) -> Floats:
-    first, second = (np.mean(np.stack(of_way), axis=0) for of_way in drawn)
-    difference: Floats = second - first
-    return difference
-
-
 def _judged(raw: _Raw, tail: float, setting: Setting) -> Difference:
     absolute = None if raw.absolute is None else effect_of(*raw.absolute, tail)
     if raw.measure.basis.is_share and absolute is not None:
@@ -444,6 +456,7 @@ def _judged(raw: _Raw, tail: float, setting: Setting) -> Difference:
         pairs=raw.rows.count,
         only_first=raw.rows.only_first,
         only_second=raw.rows.only_second,
+        in_part=raw.rows.in_part,
         trees=raw.rows.tree_count,
         first=raw.first,
         second=raw.second,

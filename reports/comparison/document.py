@@ -112,7 +112,7 @@ def effects_table(comparison: Comparison, way: int) -> Table:
     """A row per measure: absolute and relative difference with their intervals."""
     return Table(
         caption="Differences are those to the first way.",
-        columns=("", "", "difference", "relative", "trees", "only first", "only second"),
+        columns=("", "", "difference", "relative", "trees", "only first", "only second", "not in every run"),
         rows=tuple(
             (
                 each.measure.name,
@@ -122,6 +122,7 @@ def effects_table(comparison: Comparison, way: int) -> Table:
                 f"{each.trees:,}",
                 f"{each.only_first:,}",
                 f"{each.only_second:,}",
+                f"{each.in_part:,}",
             )
             for each in comparison.differences[way - 1]
         ),

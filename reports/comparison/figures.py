@@ -9,7 +9,7 @@ from reports.comparison.measures import BASES
 from reports.comparison.wording import finding_text, is_worse
 from reports.document import Figure
 from reports.figures.charts import plotly_text, rounded
-from reports.stats import Floats, ecdf
+from reports.stats import ecdf
 
 _ECDF_POINTS = 400
 _PAIR_POINTS = 3000
@@ -77,19 +77,18 @@ def forest_figure(comparison: Comparison, way: int) -> Figure:
 
 
 def ecdf_figure(comparison: Comparison, name: str) -> Figure:
-    """Distributions of a value in all ways, on what every way has a value of."""
+    """Distributions of a value in all ways, on what every run has a value of."""
     basis = BASES[name]
     values = comparison.matched.levels[basis.level].columns.get(basis.column)
     empty = Figure(id=f"ecdf-{name}", title=f"{basis.title}, cumulative", note="no way has a value of it")
     if values is None:
         return empty
     ways = [values[comparison.runs_of(way)] for way in range(len(comparison.ways))]
-    is_shared = np.all([(~np.isnan(way)).any(axis=0) for way in ways], axis=0)
+    is_shared = ~np.isnan(values).any(axis=0)
     traces: list[dict[str, Any]] = []
     counts = []
     for place, way in enumerate(ways):
-        known = way[:, is_shared]
-        known = known[~np.isnan(known)]
+        known = way[:, is_shared].ravel()
         counts.append(f"{comparison.ways[place].label}: n = {known.size:,}")
         if not known.size:
             continue
@@ -110,7 +109,7 @@ def ecdf_figure(comparison: Comparison, name: str) -> Figure:
     return Figure(
         id=empty.id,
         title=empty.title,
-        note=f"{'; '.join(counts)}. Only {basis.level}s that every way has a value of; repeats together.",
+        note=f"{'; '.join(counts)}. Only {basis.level}s that every run has a value of; repeats together.",
         traces=traces,
         layout={
             "xaxis": {
@@ -127,8 +126,8 @@ def pairs_figure(comparison: Comparison, way: int) -> Figure:
     """Paired differences of TTFT, by when the call was due in the first run: a drift or a disturbance shows."""
     calls = comparison.matched.levels["call"]
     values = calls.columns[BASES["ttft"].column]
-    first = _mean(values[comparison.runs_of(0)])
-    differences = _mean(values[comparison.runs_of(way)]) - first
+    first = values[comparison.runs_of(0)].mean(axis=0)
+    differences = values[comparison.runs_of(way)].mean(axis=0) - first
     is_known = ~np.isnan(differences) & ~np.isnan(calls.due_s)
     due_s, differences = calls.due_s[is_known], differences[is_known]
     step = -(-differences.size // _PAIR_POINTS) or 1
@@ -153,11 +152,3 @@ def pairs_figure(comparison: Comparison, way: int) -> Figure:
             "yaxis": {"title": {"text": "difference of TTFT, ms"}, "tickformat": ",~g", "zeroline": True},
         },
     )
-
-
-def _mean(values: Floats) -> Floats:
-    """Mean over runs of what is known."""
-    known = ~np.isnan(values)
-    sums, counts = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
-    means: Floats = np.divide(sums, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
-    return means

@@ -65,6 +65,7 @@ def _json_from_difference(each: Difference) -> dict[str, Any]:
         "pairs": each.pairs,
         "only_first": each.only_first,
         "only_second": each.only_second,
+        "in_part": each.in_part,
         "trees": each.trees,
         "first": _json_from_side(each.first),
         "second": _json_from_side(each.second),

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from aitrace.units import NS_PER_S
-from reports.comparison.measures import Level
+from reports.comparison.measures import Basis, Level
 from reports.comparison.values import KEYS, RunValues
 from reports.stats import Floats, Ints
 
@@ -37,6 +37,18 @@ class Matched:
     """Their rows."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lacking:
+    """What runs that are compared lack of a value."""
+
+    rows: int
+    """Rows that a run has no value of, though another one has."""
+    of: int
+    """Rows that any of the runs has a value of."""
+    by_run: tuple[int, ...]
+    """Of those rows, what each run lacks."""
+
+
 def match(runs: Sequence[RunValues]) -> Matched:
     """Set the runs side by side."""
     keys = list(KEYS["tree"])
@@ -61,6 +73,20 @@ def match(runs: Sequence[RunValues]) -> Matched:
             columns={name: np.stack([_column(frame, name) for frame in joined]) for name in names},
         )
     return Matched(trees=trees.height, levels=levels)
+
+
+def lacking_of(matched: Matched, basis: Basis, runs: Sequence[int]) -> Lacking:
+    """What each of these runs lacks of what any of them has."""
+    values = matched.levels[basis.level].columns.get(basis.column)
+    if values is None:
+        return Lacking(rows=0, of=0, by_run=(0,) * len(runs))
+    is_missing = np.isnan(values[list(runs)])
+    is_missing = is_missing[:, ~is_missing.all(axis=0)]
+    return Lacking(
+        rows=int(is_missing.any(axis=0).sum()),
+        of=is_missing.shape[1],
+        by_run=tuple(is_missing.sum(axis=1).tolist()),
+    )
 
 
 def _column(frame: pl.DataFrame, name: str) -> Floats:

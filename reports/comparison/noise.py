@@ -45,7 +45,7 @@ def noise_from_differences(differences: Sequence[Sequence[Difference]]) -> tuple
     """Noise of each measure, from the differences of each further run to the first one.
 
     Args:
-        differences: By run, from the second on; each in all measures.
+        differences: By run, from the second on; each in all measures, and of pairs that all the runs have.
     """
     return tuple(_noise([of_run[place] for of_run in differences]) for place in range(len(differences[0])))
 

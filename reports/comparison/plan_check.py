@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aitrace.results import RunEnd, RunHeader
+from aitrace.units import NS_PER_S
 
 PLAN_OPTIONS = (
     "arrival", "concurrency", "trees", "time_scale", "gap_caps_ns", "seed", "share_system", "history", "tool_messages",
@@ -14,6 +15,8 @@ PLAN_OPTIONS = (
 _OF_HEADER = ("protocol", "url", "model", "producer", "arrival_clock")
 _CALIBRATION = ("tokens_per_word", "request_overhead_tokens", "output_forced")
 _NOT_TOLD = "not told"
+_TYPED = {"gap_caps_ns": "--gap-cap", "duration_ns": "--duration", "context_tokens": "--context"}
+"""How options are typed that are kept under another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,7 @@ class OptionDifference:
     """A value in which two runs differ."""
 
     option: str
-    """Which one."""
+    """Which one; an option that decides the plan as it is typed."""
     first: str
     """Its value in the first run."""
     other: str
@@ -46,11 +49,19 @@ class OptionDifference:
 
 def plan_differences(plans: Sequence[PlayedPlan]) -> tuple[OptionDifference, ...]:
     """Each way in which the plan of a run is not that of the first."""
-    names: dict[str | None, str] = {}
+    traces: dict[str, str] = {}
     for plan in plans:
-        # One content may have many names.
-        names.setdefault(plan.trace_digest, plan.header.trace)
-    return _differences(plans, lambda plan: _plan_values(plan, names[plan.trace_digest]))
+        if plan.trace_digest is not None:
+            # One content may have many names.
+            traces.setdefault(plan.trace_digest, f"{plan.header.trace} ({plan.trace_digest})")
+    # A run without its trace cannot be told to have played another one, see `without_trace`.
+    first = next(iter(traces.values()), "missing")
+    return _differences(plans, lambda plan: _plan_values(plan, traces.get(plan.trace_digest or "", first)))
+
+
+def without_trace(plans: Iterable[PlayedPlan]) -> tuple[str, ...]:
+    """Runs that no longer have the trace they played, so that it cannot be told to be that of the others."""
+    return tuple(plan.name for plan in plans if plan.trace_digest is None)
 
 
 def setup_differences(plans: Sequence[PlayedPlan]) -> tuple[OptionDifference, ...]:
@@ -104,16 +115,39 @@ def _differences(
 def _plan_values(plan: PlayedPlan, trace: str) -> dict[str, Any]:
     header, end = plan.header, plan.end
     unstarted = 0 if end is None else end.unstarted_calls
-    return {
-        "trace": f"{trace} ({plan.trace_digest or 'missing'})",
+    options = {
         **{name: header.options[name] for name in PLAN_OPTIONS if name in header.options},
         "time_scale": header.time_scale,
         "seed": header.seed,
         "share_system": header.share_system,
         "history": header.history,
-        # How many of the trees in store a lane takes before the time is over depends on the endpoint.
-        **({} if unstarted else {"planned_calls": header.planned_calls}),
     }
+    return {
+        "trace": trace,
+        **{_typed_name(name): _typed_value(name, value) for name, value in options.items()},
+        # How many of the trees in store a lane takes before the time is over depends on the endpoint.
+        **({} if unstarted else {"planned calls": header.planned_calls}),
+    }
+
+
+def _typed_name(name: str) -> str:
+    return _TYPED.get(name, f"--{name.replace('_', '-')}")
+
+
+def _typed_value(name: str, value: Any) -> Any:
+    if value is None or value in ({}, []):
+        return "not given"
+    match name:
+        case "duration_ns":
+            return _typed_duration(value)
+        case "gap_caps_ns":
+            return {cause: _typed_duration(cap_ns) for cause, cap_ns in value.items()}
+    return value
+
+
+def _typed_duration(length_ns: int) -> str:
+    """Exact, and as options read it: `90s`, `0.25s`."""
+    return f"{length_ns / NS_PER_S:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def _setup_values(plan: PlayedPlan) -> dict[str, Any]:

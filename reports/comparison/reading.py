@@ -22,7 +22,7 @@ def read_ways(paths: Sequence[Path]) -> tuple[Way, ...]:
 
     Raises:
         InputError: One is neither a run, nor holds runs, nor is a trace; or a run is damaged.
-        UsageError: Nothing but traces is named, or one way twice.
+        UsageError: Nothing but traces is named, or one way or run twice.
     """
     named = [path.resolve() for path in paths]
     twice = next((path for path, place in zip(paths, named, strict=True) if named.count(place) > 1), None)
@@ -31,6 +31,7 @@ def read_ways(paths: Sequence[Path]) -> tuple[Way, ...]:
             f"{twice}: is named twice", hint="compare runs of two ways, or repeats of one with --aa"
         )
     runs_of = [_runs_in(path) for path in paths]
+    _check_runs_once(paths, runs_of)
     first = next((runs[0] for runs in runs_of if runs), None)
     if first is None:
         raise UsageError(
@@ -49,6 +50,18 @@ def read_ways(paths: Sequence[Path]) -> tuple[Way, ...]:
         run = WayRun(name=str(path), plan=None, values=recorded[path], doubts=())
         ways.append(Way(name=str(path), label=label, runs=(run,)))
     return tuple(ways)
+
+
+def _check_runs_once(paths: Sequence[Path], runs_of: Sequence[Sequence[Path]]) -> None:
+    """Refuse a run that is in two of the ways: it would be compared with itself."""
+    seen: dict[Path, Path] = {}
+    for path, runs in zip(paths, runs_of, strict=True):
+        for run in runs:
+            other = seen.setdefault(run.resolve(), path)
+            if other is not path:
+                raise UsageError(
+                    f"{run}: is named twice, by {other} and by {path}", hint="name each run in one way only"
+                )
 
 
 def _runs_in(path: Path) -> list[Path]:
@@ -115,7 +128,12 @@ def _run(path: Path) -> WayRun:
 def _recorded(path: Path, run: Path) -> RunValues:
     """What the trace tells of the calls that the run played, which must be of this trace."""
     played = run / TRACE_FILE
-    if not played.exists() or _digest(path) != _digest(played):
+    if not played.exists():
+        raise InputError(
+            f"{run}: its {TRACE_FILE} is missing, so that {path} cannot be told to be what it played",
+            hint=f"put the trace that was played there, as {played}",
+        )
+    if _digest(path) != _digest(played):
         raise UsageError(f"{path}: is not the trace that {run} played", hint=f"Name the run's own: {played}")
     with facts_of_run(run, warn=_raise) as facts:
         if facts.trace is None:

@@ -86,8 +86,8 @@ def effect_text(effect: Effect | None, text: Callable[[float], str]) -> str:
 
 
 def pairs_text(difference: Difference) -> str:
-    """`40 of 42`: pairs of what either way has a value of."""
-    of = difference.pairs + difference.only_first + difference.only_second
+    """`40 of 42`: pairs of what any run has a value of."""
+    of = difference.pairs + difference.only_first + difference.only_second + difference.in_part
     return f"{difference.pairs:,} of {of:,}"
 
 
@@ -104,7 +104,8 @@ def floor_text(difference: Difference) -> str:
 def checked_text(checked: Checked) -> str:
     """A condition, what was found, and why it counts or does not."""
     basis = checked.condition.measure.basis
-    text = percent_text if checked.condition.is_relative else lambda value: difference_text(value, basis)
+    is_percent = checked.condition.is_relative and checked.difference.relative is not None
+    text = percent_text if is_percent else lambda value: difference_text(value, basis)
     found = effect_text(checked.effect, text)
     word = {"met": "failed", "kept": "kept", "unclear": "cannot be told"}[checked.outcome]
     reason = f"; {checked.reason}" if checked.reason else ""

@@ -109,12 +109,12 @@ def test_another_plan_is_refused_with_both_values_and_compared_if_one_insists(ru
     ways = (runs / "before" / "1", runs / "other" / "1")
     refused = compare(*ways)
     assert refused.exit_code == 2
-    assert "seed 0 and 5" in refused.stderr
-    assert "time_scale 1 and 0.5" in refused.stderr
+    assert "--seed 0 and 5" in refused.stderr
+    assert "--time-scale 1 and 0.5" in refused.stderr
     assert "--any-plan" in refused.stderr
     insisted = compare(*ways, "--any-plan")
     assert insisted.exit_code == 1
-    assert insisted.stdout.startswith("the plans differ: time_scale: 1 → 0.5")
+    assert insisted.stdout.startswith("the plans differ: --time-scale: 1 → 0.5")
 
 
 def test_noise_of_one_way_is_shown_and_goes_into_later_comparisons(runs, tmp_path):
@@ -129,6 +129,16 @@ def test_noise_of_one_way_is_shown_and_goes_into_later_comparisons(runs, tmp_pat
     assert told["knows_runs"]
     assert told["relative"]["high"] > measures(compare(*ways))["ttft_paired"]["relative"]["high"]
     assert "two runs" in compare(runs / "before", "--aa").stdout
+    assert orjson.loads(shown.stdout)["verdict"]["line"].startswith(
+        "3 runs of one way: no difference found in"
+    )
+    changed = compare(
+        runs / "before" / "1", runs / "after" / "1", "--aa", "--json", "--measure", "ttft_paired"
+    )
+    assert orjson.loads(changed.stdout)["verdict"]["line"] == (
+        "2 runs of one way: 1 of 1 measure differ by more than chance (ttft_paired); "
+        "two runs tell little of how far apart others are"
+    )
 
 
 def test_what_was_recorded_is_compared_with_the_run_that_played_it(runs):
@@ -145,6 +155,42 @@ def test_a_trace_that_was_not_played_is_refused(runs, tmp_path):
     result = compare(tmp_path / "else.aitrace", runs / "before" / "1")
     assert result.exit_code == 2
     assert str(runs / "before" / "1" / "trace.aitrace") in result.stderr
+
+
+def test_a_run_without_its_trace_is_said_to_lack_it_and_compared_if_one_insists(runs, tmp_path):
+    missing = write_run(tmp_path / "b" / "1", RUN, text_seed=41)
+    (missing / "trace.aitrace").unlink()
+    for ways in ((runs / "before" / "1", missing), (missing, runs / "before" / "1")):
+        refused = compare(*ways)
+        assert refused.exit_code == 3
+        assert f"{missing}: no readable trace.aitrace" in refused.stderr
+        assert "put the trace that was played there" in refused.stderr
+        assert "same plan" not in refused.stderr
+    insisted = compare(runs / "before" / "1", missing, "--any-plan", "--json")
+    assert insisted.exit_code == 0
+    assert orjson.loads(insisted.stdout)["plan_differences"] == []
+    assert f"Warning: {missing}: no readable trace.aitrace" in insisted.stderr
+    recorded = compare(runs / "made-up.aitrace", missing)
+    assert recorded.exit_code == 3
+    assert f"{missing}: its trace.aitrace is missing" in recorded.stderr
+
+
+def test_the_noise_of_one_run_is_refused_with_those_that_were_left_out(tmp_path):
+    write_run(tmp_path / "b" / "1", RUN, text_seed=51)
+    left_out = write_run(tmp_path / "b" / "2", RUN, text_seed=52, is_finished=False)
+    refused = compare(tmp_path / "b", "--aa")
+    assert refused.exit_code == 2
+    assert f"{tmp_path / 'b'}: 1 run, --aa needs 2 or more; left out" in refused.stderr
+    assert str(left_out) in refused.stderr
+
+
+def test_too_few_trees_are_told_with_what_to_do(tmp_path):
+    few = make_up_run(trees=3, calls=2)
+    ways = [write_run(tmp_path / name / "1", few, text_seed=seed) for seed, name in enumerate("ab", 61)]
+    for arguments in (ways, [*ways, "--aa"]):
+        assert "3 trees, 5 are needed to tell a difference: play them with --trees 5 or more" in (
+            compare(*arguments).stderr
+        )
 
 
 def test_a_run_that_was_cut_is_left_out_of_repeats_and_doubted_alone(runs, tmp_path):
@@ -166,11 +212,13 @@ def test_a_run_that_was_cut_is_left_out_of_repeats_and_doubted_alone(runs, tmp_p
     ("arguments", "code", "text"),
     [
         (("before",), 2, "nothing to compare"),
+        (("other", "--aa"), 2, "other: 1 run, --aa needs 2 or more"),
+        (("before", "before/1"), 2, "before/1: is named twice, by before and by before/1"),
         (("before", "absent"), 3, "no such directory"),
         (("before", "."), 3, "aitrace compare after before"),
         (("before", "empty"), 3, "is no run and holds none"),
         (("before", "after", "--measure", "tftt_p95"), 2, "Did you mean ttft_p95"),
-        (("before", "after", "--fail-if", "ttft > 5%"), 2, "Did you mean"),
+        (("before", "after", "--fail-if", "ttft > 5%"), 2, "Give one of ttft_p50"),
         (("made-up.aitrace", "made-up.aitrace"), 2, "is named twice"),
         (("before", "after", "--noise", "made-up.aitrace"), 3, "is no JSON"),
         (("before", "after", "-o", "absent/page.html"), 2, "cannot be written"),

@@ -1,7 +1,8 @@
 import pytest
 
 from aitrace.errors import UsageError
-from replayer.search.ways import Ways, turns, ways_from_text
+from replayer.search.ways import COMPARABLE_TREES, Ways, turns, ways_from_text
+from reports.stats import MIN_CLUSTERS
 
 
 def test_ways_are_values_of_one_option():
@@ -20,3 +21,7 @@ def test_what_leaves_nothing_to_compare_is_refused(text):
 def test_every_other_repeat_is_played_backwards():
     assert turns(2, 2) == [(0, 0), (1, 0), (1, 1), (0, 1)]
     assert turns(3, 1) == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_as_few_trees_are_warned_of_as_a_comparison_refuses():
+    assert COMPARABLE_TREES == MIN_CLUSTERS

@@ -18,6 +18,17 @@ from reports.testing import make_up_run
 RUN = make_up_run(trees=8, calls=10)
 
 
+def without_first_tokens(run, every):
+    """The run with no first token of one call in so many; with 0 as it is."""
+    return replace(
+        run,
+        calls=tuple(
+            replace(call, first_token_ns=None) if every and place % every == 0 else call
+            for place, call in enumerate(run.calls)
+        ),
+    )
+
+
 def found(comparison, way=0):
     return {each.measure.name: each.finding for each in comparison.differences[way]}
 
@@ -80,7 +91,7 @@ def test_a_run_in_doubt_runs_left_out_and_shared_texts_are_told():
 
 def test_another_plan_is_told_first_in_the_verdict():
     comparison = compare(two_made_up_ways(seed=7), Wish())
-    assert [each.option for each in comparison.plan] == ["seed"]
+    assert [each.option for each in comparison.plan] == ["--seed"]
     assert verdict(comparison).startswith("not the same plan: ")
     assert comparison.doubts[0].name == "other_plan"
 
@@ -126,6 +137,20 @@ def test_runs_of_one_way_show_their_noise():
     assert noise.floor == 0
 
 
+def test_noise_is_of_calls_that_every_run_has():
+    """Runs with the same first tokens are not apart because one of them lost calls."""
+    ways = [
+        made_up_way(name, made_up_run_of_way(name, without_first_tokens(RUN, every), text_seed=every))
+        for name, every in (("a", 0), ("b", 0), ("c", 2))
+    ]
+    comparison = compare(ways, Wish(names=("ttft_mean",), is_noise_asked=True))
+    (noise,) = comparison.noise
+    assert (len(set(noise.values)), noise.floor_ratio) == (1, 0)
+    assert noise.floor == pytest.approx(0, abs=1e-9)
+    (doubt,) = (each for each in comparison.doubts if each.name == "unequal_work")
+    assert doubt.what == "80 of 159 calls have no ttft in some run; c lacks most, 80"
+
+
 def test_labels_are_the_ends_that_tell_paths_apart():
     assert labels_of(["runs/a", "runs/b/"]) == ("a", "b")
     assert labels_of(["one/run", "two/run"]) == ("one/run", "two/run")
@@ -141,6 +166,45 @@ def test_calls_that_one_way_only_answered_put_a_comparison_in_doubt(refused_rati
     doubts = {doubt.name: doubt for doubt in compare(ways, Wish()).doubts}
     assert [name for name in doubts if name == "unequal_work"] == names
     assert all(doubts[name].weighs for name in names)
+
+
+@pytest.mark.parametrize("names", [(), ("ttft_mean",), ("session_p50",)])
+def test_calls_that_one_repeat_lost_put_a_comparison_in_doubt(names):
+    ways = [
+        made_up_way(
+            name,
+            *(
+                made_up_run_of_way(f"{name}/{n}", run, text_seed=10 * place + n)
+                for n, run in enumerate((RUN, make_up_run(trees=8, calls=10, refused_ratio=ratio)))
+            ),
+        )
+        for place, (name, ratio) in enumerate((("a", 0.0), ("b", 0.1)))
+    ]
+    comparison = compare(ways, Wish(names=names))
+    (doubt,) = (each for each in comparison.doubts if each.name == "unequal_work")
+    assert doubt.weighs
+    assert "; b/1 lacks most, " in doubt.what
+    difference = next(
+        each for each in comparison.differences[0] if each.measure.name == (names or ("ttft_p50",))[0]
+    )
+    of = difference.pairs + difference.in_part
+    assert doubt.what.startswith(
+        f"{difference.in_part:,} of {of:,} {'sessions' if names == ('session_p50',) else 'calls'} "
+    )
+
+
+def test_a_few_calls_that_one_repeat_lost_are_no_doubt():
+    ways = [
+        made_up_way("a", made_up_run_of_way("a", RUN, text_seed=1)),
+        made_up_way(
+            "b",
+            made_up_run_of_way("b/1", RUN, text_seed=2),
+            made_up_run_of_way("b/2", without_first_tokens(RUN, 40), text_seed=3),
+        ),
+    ]
+    comparison = compare(ways, Wish(names=("ttft_mean",)))
+    assert [each.in_part for each in comparison.differences[0]] == [4]
+    assert "unequal_work" not in {doubt.name for doubt in comparison.doubts}
 
 
 def test_no_share_can_change_by_more_than_there_is_of_it():

@@ -40,6 +40,8 @@ def test_a_median_and_its_difference_are_those_of_the_pairs():
     )
     assert (found.pairs, found.only_first, found.only_second, found.trees) == (4, 1, 1, 4)
     assert (found.finding, found.reason) == ("too_few", "pairs of 4 trees, 5 needed")
+    one = difference(ttft([100, 200], [110, 220], trees=[0, 0]), "ttft_p50")
+    assert one.reason == "pairs of 1 tree, 5 needed"
     five = difference(ttft([100, 200, 300, 400, 500], [110, 220, 330, 440, 550]), "ttft_p50")
     assert (five.first.value, five.second.value) == (300, 330)
     assert five.absolute.point == pytest.approx(30)
@@ -62,13 +64,84 @@ def test_the_difference_of_two_runs_each_is_that_of_their_means():
     assert found.absolute.point == 20
     # Standard deviation 2 √2 within each way, twice two runs: √(8 (1/2 + 1/2)), with t of 2 degrees of freedom.
     assert found.absolute.high - 20 == pytest.approx(4.303 * math.sqrt(8), rel=1e-3)
-    assert found.relative.point == pytest.approx(math.sqrt(120 * 124 / 100 / 104) - 1)
+    assert found.relative.point == pytest.approx(20 / 102)
+    # The same on the logarithmic scale, where either way's two runs are log(1.04) and log(124 / 120) apart.
+    variance = (math.log(1.04) ** 2 + math.log(124 / 120) ** 2) / 4
+    reach = math.log1p(found.relative.high) - math.log(122 / 102)
+    assert reach == pytest.approx(4.303 * math.sqrt(variance), rel=1e-3)
     assert found.knows_runs
 
 
-def test_a_call_is_a_pair_if_some_run_of_either_way_has_it():
-    runs = [[100.0, NAN, 100, 100, 100, 100], [NAN, 100.0, 100, 100, 100, 100], [110.0] * 6]
-    assert difference(ttft(*runs), "ttft_p50", first=(0, 1), second=(2,)).pairs == 6
+def test_a_relative_difference_is_the_share_of_the_first_ways_value():
+    """Also of runs that lie so far apart that their geometric mean, 17.3, is below the other way's."""
+    size = np.random.default_rng(0).uniform(0.9, 1.1, 41)
+    matched = ttft(10 * size, 30 * size, 19 * size, 19 * size)
+    for found in differences(matched, "ttft_mean", "ttft_p50", "ttft_p95", first=(0, 1), second=(2, 3)):
+        assert found.relative.point == pytest.approx(-0.05)
+        assert found.relative.point == pytest.approx(found.absolute.point / found.first.value)
+        assert found.absolute.point == pytest.approx(found.second.value - found.first.value)
+        assert found.relative.low < found.relative.point < found.relative.high
+
+
+def test_paired_differences_of_repeats_are_those_of_their_means_call_by_call():
+    matched = ttft(
+        [10.0, 20, 30, 40, 50], [30.0, 60, 90, 120, 150], [19.0, 38, 57, 76, 100], [19.0, 38, 57, 76, 98]
+    )
+    found = difference(matched, "ttft_paired", first=(0, 1), second=(2, 3))
+    # Means are 20, 40, 60, 80, 100 and 19, 38, 57, 76, 99.
+    assert found.absolute.point == -2
+    assert found.relative.point == pytest.approx(-0.05)
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 3])
+def test_difference_and_relative_difference_have_one_sign(repeats):
+    rng = np.random.default_rng(repeats)
+    for _ in range(40):
+        values = (
+            rng.lognormal(5, 0.5, (1, 21))
+            * rng.lognormal(0, 0.6, (2 * repeats, 1))
+            * rng.lognormal(0, 0.3, (2 * repeats, 21))
+        )
+        ways = {"first": range(repeats), "second": range(repeats, 2 * repeats)}
+        for found in differences(ttft(*values), "ttft_mean", "ttft_p50", "ttft_p90", "ttft_paired", **ways):
+            assert found.relative.point * found.absolute.point > 0
+
+
+def test_a_call_is_a_pair_if_every_run_of_both_ways_has_it():
+    runs = [[100.0, NAN, 100, 100, 100, 100, NAN], [NAN, 100.0, 100, 100, 100, 100, NAN], [110.0] * 6 + [NAN]]
+    found = difference(ttft(*runs), "ttft_p50", first=(0, 1), second=(2,))
+    assert (found.pairs, found.in_part, found.only_first, found.only_second) == (4, 2, 0, 0)
+
+
+def test_calls_that_single_repeats_lost_are_in_no_run_of_the_comparison():
+    """Each repeat of the second way lost two thirds of the slow calls, another two thirds each time."""
+    place = np.arange(120)
+    before = np.where(place % 2 == 0, 100.0, 500.0) + place / 100
+    after = [np.where((place % 2 == 1) & (place // 2 % 3 != lost), NAN, before) for lost in range(3)]
+    for found in differences(
+        ttft(before, before, before, *after),
+        "ttft_mean",
+        "ttft_p50",
+        "ttft_paired",
+        first=(0, 1, 2),
+        second=(3, 4, 5),
+    ):
+        assert (found.pairs, found.in_part, found.finding) == (60, 60, "none")
+        assert found.absolute.point == 0
+
+
+def test_runs_beside_the_two_ways_can_have_a_say_in_what_is_a_pair():
+    matched = ttft([1.0, 2, 3, 4, 5, 6], [1.0, 2, 3, 4, 5, 6], [1.0, 2, 3, 4, 5, NAN])
+    ((found,), _) = compare_ways(
+        matched,
+        [0],
+        [[1], [2]],
+        measures_from_names(["ttft_mean"]),
+        tree_weights(6, seed=0),
+        Setting(),
+        also=[2],
+    )
+    assert (found.pairs, found.in_part, found.first.value) == (5, 1, 3)
 
 
 def test_a_share_is_that_of_sums_and_its_difference_is_judged_in_points():
@@ -111,6 +184,24 @@ def test_noise_of_earlier_runs_goes_into_the_interval_and_the_floor_remains():
     assert difference(ttft(before, before * 1.01), "ttft_p50", noise=noise).finding == "none"
 
 
+def test_noise_of_paired_differences_of_repeats_is_that_in_units():
+    """They have no level of which it could be a share."""
+    noise = {
+        "ttft_paired": RunNoise(
+            absolute=Variance(value=4.0, freedom=1e9), relative=Variance(value=1e-9, freedom=1e9)
+        )
+    }
+    matched = ttft([100.0] * 9, [100.5] * 9, [110.0] * 9, [110.5] * 9)
+    found = difference(matched, "ttft_paired", first=(0, 1), second=(2, 3), noise=noise)
+    assert found.absolute.high - 10 == pytest.approx(1.96 * 2, rel=1e-2)
+
+
+def test_a_share_of_nothing_in_a_run_is_not_told():
+    columns = {"hit_ratio_part": [[0.0] * 8, [1.0] * 8], "hit_ratio_whole": [[0.0] * 8, [2.0] * 8]}
+    found = difference(matched_calls(columns, range(8)), "hit_ratio")
+    assert (found.first.value, found.second.value, found.reason) == (None, 0.5, "no value")
+
+
 def test_a_percentile_of_too_few_calls_is_not_told():
     found = difference(ttft([100.0] * 39, [200.0] * 39), "ttft_p95")
     assert (found.finding, found.absolute, found.reason) == ("too_few", None, "39 pairs, 40 needed")
@@ -131,7 +222,7 @@ def test_what_no_run_has_is_not_told():
     assert difference(ttft([100.0] * 9, [100.0] * 9), "itl_p50").reason == "no pairs"
     assert difference(ttft([100.0] * 9, [NAN] * 9), "ttft_p50").reason == "no pairs"
     lopsided = ttft([100.0] * 9, [100.0] * 9, [NAN] * 9)
-    assert difference(lopsided, "ttft_p50", second=(1, 2)).reason == "a run has none of the pairs"
+    assert difference(lopsided, "ttft_p50", second=(1, 2)).reason == "no pair that every run has"
 
 
 def test_more_measures_make_wider_intervals_but_not_those_that_cannot_err():

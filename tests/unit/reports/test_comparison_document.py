@@ -32,7 +32,7 @@ def test_a_page_says_what_differs_then_what_was_found():
 def test_another_plan_comes_first():
     comparison = compare(two_made_up_ways(seed=9), Wish())
     assert sections(comparison)[0] == "plan"
-    assert options_table(comparison.plan).rows == (("seed", "0", "9", "runs/after"),)
+    assert options_table(comparison.plan).rows == (("--seed", "0", "9", "runs/after"),)
 
 
 def test_conditions_have_a_section_of_their_own():

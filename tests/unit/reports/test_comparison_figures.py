@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 
 from reports.comparison.comparison import Wish, compare
 from reports.comparison.figures import ecdf_figure, forest_figure, pairs_figure
-from reports.comparison.testing import two_made_up_ways
+from reports.comparison.testing import made_up_run_of_way, made_up_way, two_made_up_ways
+from reports.testing import make_up_run
 
+RUN = make_up_run(trees=8, calls=10)
 COMPARISON = compare(two_made_up_ways(1.1), Wish())
 
 
@@ -33,6 +37,20 @@ def test_distributions_are_of_what_every_way_has():
     assert len({len(trace["x"]) for trace in figure.traces}) == 1
     assert max(figure.traces[1]["x"]) > max(figure.traces[0]["x"])
     assert figure.note.startswith("before: n = ")
+
+
+def test_what_one_repeat_lost_is_in_no_figure():
+    lost = replace(
+        RUN, calls=tuple(replace(call, first_token_ns=None) for call in RUN.calls[:20]) + RUN.calls[20:]
+    )
+    ways = [
+        made_up_way("a", made_up_run_of_way("a", RUN)),
+        made_up_way("b", made_up_run_of_way("b/1", RUN), made_up_run_of_way("b/2", lost)),
+    ]
+    comparison = compare(ways, Wish(names=("ttft_p50",)))
+    left = len(RUN.calls) - 20
+    assert ecdf_figure(comparison, "ttft").note.startswith(f"a: n = {left:,}; b: n = {2 * left:,}. ")
+    assert len(pairs_figure(comparison, 1).traces[0]["x"]) == comparison.differences[0][0].pairs == left
 
 
 def test_a_value_that_no_way_has_is_not_drawn():

@@ -23,6 +23,7 @@ def test_json_has_ways_differences_and_conditions():
     paired = compared["measures"][1]
     assert round(paired["relative"]["point"], 3) == 0.1
     assert (paired["finding"], paired["worse"], paired["first"]["value"]) == ("more", True, None)
+    assert (paired["only_first"], paired["only_second"], paired["in_part"]) == (0, 0, 0)
     assert shown["conditions"][0]["outcome"] == "met"
     assert shown["noise"] is None
 

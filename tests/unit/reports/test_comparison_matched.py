@@ -2,7 +2,9 @@ import math
 
 import polars as pl
 
-from reports.comparison.matched import match
+from reports.comparison.matched import Lacking, lacking_of, match
+from reports.comparison.measures import BASES
+from reports.comparison.testing import matched_calls
 from reports.comparison.values import RunValues
 
 KEYS = {"instance": pl.Int64, "root": pl.Int64, "session": pl.Int64, "call": pl.Int64}
@@ -46,3 +48,14 @@ def test_what_a_run_does_not_have_is_not_known_and_no_zero():
     assert matched.levels["session"].columns["session_value"][0].tolist() == [5.0]
     assert math.isnan(matched.levels["session"].columns["session_value"][1][0])
     assert matched.levels["session"].trees.tolist() == [0]
+
+
+def test_what_a_run_lacks_is_what_any_other_of_them_has():
+    nan = math.nan
+    matched = matched_calls(
+        {"ttft_value": [[1, 2, nan, nan, 5], [1, nan, 3, nan, 5], [1, 2, 3, 4, nan]]}, range(5)
+    )
+    ttft = BASES["ttft"]
+    assert lacking_of(matched, ttft, [0, 1]) == Lacking(rows=2, of=4, by_run=(1, 1))
+    assert lacking_of(matched, ttft, [0, 1, 2]) == Lacking(rows=4, of=5, by_run=(2, 2, 1))
+    assert lacking_of(matched, BASES["itl"], [0, 1]) == Lacking(rows=0, of=0, by_run=(0, 0))

@@ -1,11 +1,14 @@
 from aitrace.testing import make_run_end, make_run_header
+from replayer.commands.replay import replay
 from reports.comparison.plan_check import (
+    PLAN_OPTIONS,
     PlayedPlan,
     options_of,
     plan_differences,
     setup_differences,
     shared_texts,
     text_from_option,
+    without_trace,
 )
 
 
@@ -31,19 +34,63 @@ def test_the_trace_is_told_by_its_content_not_its_name():
     assert plan_differences([plan("a", trace="one"), plan("b", trace="copy of one")]) == ()
 
 
-def test_each_option_of_the_plan_that_differs_is_named_with_both_values():
-    one = plan("a", options={"arrival": "poisson:1/s", "gap_caps_ns": {}, "identity": "native"}, seed=1)
+def test_a_run_without_its_trace_is_named_and_not_said_to_have_played_another():
+    kept, missing, other = plan("a", trace="one"), plan("b", digest=None), plan("c", trace="two", digest="e")
+    assert plan_differences([kept, missing]) == ()
+    assert plan_differences([missing, kept]) == ()
+    assert options(plan_differences([missing, kept, other])) == [("trace", "one (d)", "two (e)")]
+    assert without_trace([kept, missing, other]) == ("b",)
+
+
+def test_each_option_of_the_plan_that_differs_is_named_as_typed_with_both_values():
+    one = plan(
+        "a",
+        options={
+            "arrival": "poisson:1/s",
+            "duration_ns": 1_500_000_000,
+            "gap_caps_ns": {},
+            "identity": "native",
+        },
+        seed=1,
+    )
     other = plan(
-        "b", options={"arrival": None, "gap_caps_ns": {"user": 5}, "identity": "none"}, seed=2, time_scale=0.5
+        "b",
+        options={
+            "arrival": None,
+            "duration_ns": 90_000_000_000,
+            "gap_caps_ns": {"user": 250_000_000},
+            "context_tokens": 9,
+            "identity": "none",
+        },
+        seed=2,
+        time_scale=0.5,
     )
     found = plan_differences([one, other])
     assert options(found) == [
-        ("arrival", "poisson:1/s", "none"),
-        ("gap_caps_ns", "none", "user=5"),
-        ("time_scale", "1", "0.5"),
-        ("seed", "1", "2"),
+        ("--arrival", "poisson:1/s", "not given"),
+        ("--gap-cap", "not given", "user=0.25s"),
+        ("--duration", "1.5s", "90s"),
+        ("--time-scale", "1", "0.5"),
+        ("--seed", "1", "2"),
+        ("--context", "not told", "9"),
     ]
-    assert "seed 1 and 2 (b)" in options_of(found)
+    assert "--seed 1 and 2 (b)" in options_of(found)
+
+
+def test_options_of_a_plan_are_those_that_a_replay_takes():
+    known = {name for option in replay.params for name in option.opts}
+    given = {
+        name: 1 if name == "duration_ns" else {} if name == "gap_caps_ns" else "x" for name in PLAN_OPTIONS
+    }
+    found = plan_differences([plan("a", options={"warm_up": None}), plan("b", options=given)])
+    typed = {each.option for each in found}
+    assert len(typed) > 10
+    assert typed <= known
+
+
+def test_lengths_that_are_close_are_told_apart():
+    runs = [plan(name, options={"duration_ns": ns}) for name, ns in (("a", 10**15), ("b", 10**15 + 1))]
+    assert options(plan_differences(runs)) == [("--duration", "1000000s", "1000000.000000001s")]
 
 
 def test_what_is_compared_may_differ_and_is_told():
@@ -67,7 +114,7 @@ def test_how_many_calls_a_store_of_trees_held_is_no_difference():
         plan_differences([plan("a", planned_calls=9, end=left), plan("b", planned_calls=9, end=left)]) == ()
     )
     found = plan_differences([plan("a", planned_calls=9), plan("b", planned_calls=8)])
-    assert options(found) == [("planned_calls", "9", "8")]
+    assert options(found) == [("planned calls", "9", "8")]
 
 
 def test_runs_with_the_same_texts_are_told():

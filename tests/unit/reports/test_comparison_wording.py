@@ -30,6 +30,7 @@ def difference(
         "pairs": 40,
         "only_first": 1,
         "only_second": 1,
+        "in_part": 0,
         "trees": 10,
         "first": Side(values=(200.0,), value=200.0),
         "second": Side(values=(220.0,), value=220.0),
@@ -107,8 +108,9 @@ def test_small_and_large_percentages_keep_what_matters():
     ]
 
 
-def test_pairs_are_told_of_all_that_either_way_has():
+def test_pairs_are_told_of_all_that_any_run_has():
     assert pairs_text(difference()) == "40 of 42"
+    assert pairs_text(difference(in_part=60)) == "40 of 102"
 
 
 def test_the_floor_has_the_unit_of_what_it_bounds():
