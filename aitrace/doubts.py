@@ -60,8 +60,8 @@ class Evidence:
 
     numbers: Mapping[str, Number]
     """By the names of docs/metrics.md; absent or None if not known. Beside those: `first_token_calls`, measured calls with a
-    first token; `tries` of calls, measured or not, and the `unreachable_tries` among them; `prime_calls`, and
-    `failed_unmeasured_calls`, those that are not measured and failed."""
+    first token; `tries` of calls, measured or not, the `failed_tries` and the `unreachable_tries` among them; `prime_calls`,
+    and of those that are not measured `failed_unmeasured_calls` and `complete_warm_up_calls`."""
     header: RunHeader
     """What was to be played."""
     end: RunEnd | None
@@ -226,12 +226,7 @@ def _of_the_client(evidence: Evidence) -> Iterator[Doubt]:
 def _of_the_calls(evidence: Evidence) -> Iterator[Doubt]:
     sent, refused = evidence.number("sent_calls"), evidence.number("refused_calls")
     if not evidence.number("complete_calls"):
-        yield Doubt(
-            name="nothing_complete",
-            what="no call was answered completely",
-            cause="the endpoint was not there, refused everything, or speaks another protocol",
-            action="see the errors by kind; check url, protocol and model",
-        )
+        yield _nothing_complete(evidence)
     if refused:
         yield Doubt(
             name="refusals",
@@ -265,6 +260,30 @@ def _of_the_calls(evidence: Evidence) -> Iterator[Doubt]:
         )
 
 
+def _nothing_complete(evidence: Evidence) -> Doubt:
+    end, warm_up = evidence.end, evidence.number("complete_warm_up_calls")
+    has_failed = evidence.number("failed_calls") or evidence.number("refused_calls")
+    is_cut = end is None or end.interrupted or end.cut_ns is not None
+    is_of_warm_up = bool(warm_up) and not has_failed
+    if is_of_warm_up:
+        cause = f"the warm-up left nothing to measure: {counted(warm_up, 'call')} complete in it"
+        action = "give a shorter --warm-up, or a longer --duration"
+    elif is_cut and not evidence.number("failed_tries"):
+        cause = "the run was over before the first answer was"
+        action = (
+            "give a longer --duration" if end is not None and end.cut_ns is not None else "play it longer"
+        )
+    else:
+        cause = "the endpoint was not there, refused everything, or speaks another protocol"
+        action = "see the errors by kind; check url, protocol and model"
+    return Doubt(
+        name="nothing_complete",
+        what="no call was answered completely" + (" after the warm-up" if is_of_warm_up else ""),
+        cause=cause,
+        action=action,
+    )
+
+
 def _of_the_connections(evidence: Evidence) -> Iterator[Doubt]:
     tries, failed = evidence.number("tries"), evidence.number("unreachable_tries")
     if failed > UNREACHABLE_BOUND_RATIO * tries:
@@ -278,10 +297,11 @@ def _of_the_connections(evidence: Evidence) -> Iterator[Doubt]:
 
 def _of_the_sessions(evidence: Evidence) -> Iterator[Doubt]:
     lost = evidence.number("lost_sessions")
+    measured = evidence.number("planned_sessions") - evidence.number("unmeasured_sessions")
     if lost:
         yield Doubt(
             name="lost_sessions",
-            what=f"{lost:,} of {counted(evidence.number('planned_sessions'), 'session')} lost",
+            what=f"{lost:,} of {counted(measured, 'session')} lost",
             cause="a call of each, or of an agent that it waited for, failed, and what waited for that was not sent; the "
             "later, longer prompts of these sessions are missing, so times look better than they are",
         )

@@ -6,6 +6,7 @@ event and are handed to the operating system line by line, so a crash of the rep
 """
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ CALLS_FILE = "calls.jsonl"
 PARQUET_FILE = "calls.parquet"
 SCRAPES_FILE = "scrapes.jsonl"
 TRACE_FILE = "trace.aitrace"
+SEARCH_FILE = "search.json"
+"""What a search found, in the directory that holds its runs."""
 _PART_CALLS = 20_000
 _PART_BYTES = 1 << 24
 _DAMAGED_RUN_HINT = "copy the run directory again from where it was written, or repeat the replay"
@@ -283,7 +286,11 @@ def _hint_without_run(root: Path) -> str:
     if not inside:
         return "a run directory holds run.json; aitrace replay writes one"
     others = f", and {len(inside) - 1} more" if len(inside) > 1 else ""
-    return f"the runs are inside of it: name one, as {inside[-1]}{others}"
+    ways = sorted({str(path.parent) for path in inside if path.parent != root})
+    together = f"; set them side by side with aitrace compare {shlex.join(ways)}" if len(ways) > 1 else ""
+    if (root / SEARCH_FILE).exists():
+        together = f"; what the search found is in {root / SEARCH_FILE}"
+    return f"the runs are inside of it: name one, as {inside[-1]}{others}{together}"
 
 
 def _object_in(content: dict[str, Any], name: str, place: str) -> dict[str, Any]:

@@ -44,11 +44,6 @@ class CallEvidence:
         self._cut_sessions: set[tuple[int, int]] = set()
 
     @property
-    def warm_up_sessions(self) -> int:
-        """Sessions with a call in the warm-up."""
-        return len(self._warm_up_sessions)
-
-    @property
     def lateness_ns(self) -> "array[int]":
         """How late each measured call went out, without the opening of connections."""
         return self._lateness_ns
@@ -65,6 +60,7 @@ class CallEvidence:
             self._counts["unmeasured_calls"] += 1
             self._counts["prime_calls"] += result.phase == "prime"
             self._counts["failed_unmeasured_calls"] += _has_failed(result)
+            self._counts["complete_warm_up_calls"] += result.phase == "warm_up" and _is_complete(result)
 
     def numbers(self, *, lateness_bound_ms: float) -> dict[str, Number]:
         """What is known of the calls so far."""
@@ -75,6 +71,7 @@ class CallEvidence:
         return {
             **{name: counts[name] for name in _COUNTS},
             "late_calls": late,
+            "unmeasured_sessions": len(self._warm_up_sessions),
             "lost_sessions": len(lost),
             "censored_sessions": len(self._cut_sessions - self._warm_up_sessions - lost),
             "usage_ratio": counts["usage_calls"] / complete if complete else None,
@@ -86,6 +83,7 @@ class CallEvidence:
     def _add_tries(self, result: CallResult) -> None:
         tries: tuple[CallResult | Attempt, ...] = (*result.attempts, result)
         self._counts["tries"] += len(tries)
+        self._counts["failed_tries"] += sum(_has_failed(each) for each in tries)
         self._counts["unreachable_tries"] += sum(each.error == "connect" for each in tries)
 
     def _add_session(self, result: CallResult) -> None:
@@ -112,7 +110,7 @@ class CallEvidence:
         lateness_ns = client_lateness_ns(result)
         if lateness_ns is not None:
             self._lateness_ns.append(lateness_ns)
-        if result.error is None and result.end_ns is not None:
+        if _is_complete(result):
             self._add_complete(result)
 
     def _add_complete(self, result: CallResult) -> None:
@@ -190,7 +188,9 @@ _COUNTS = (
     "unmeasured_calls",
     "prime_calls",
     "failed_unmeasured_calls",
+    "complete_warm_up_calls",
     "tries",
+    "failed_tries",
     "unreachable_tries",
     "sent_calls",
     "complete_calls",
@@ -206,7 +206,11 @@ _COUNTS = (
 """Numbers that are counts of what was added."""
 
 
-def _has_failed(result: CallResult) -> bool:
+def _is_complete(result: CallResult) -> bool:
+    return result.sent_ns is not None and result.error is None and result.end_ns is not None
+
+
+def _has_failed(result: CallResult | Attempt) -> bool:
     return result.error not in (None, "client_abort")
 
 

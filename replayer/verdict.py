@@ -100,6 +100,8 @@ class Summary:
     """Prompt tokens of calls whose answer told how many were cached; None if none did."""
     cached_tokens: int | None
     """Cached ones among them; None if none did."""
+    has_complete: bool
+    """Whether a measured call is complete, and could have told them."""
     elapsed_s: float
     """From the start to the end of the last call, s."""
     cpu_s: float
@@ -151,7 +153,7 @@ def summarise(tally: Tally, readings: ScrapeEvidence, header: RunHeader, end: Ru
     lag_ns = end.loop_lag_p99_ns
     return Summary(
         planned_sessions=_planned_sessions(header, end),
-        unmeasured_sessions=tally.evidence.warm_up_sessions,
+        unmeasured_sessions=int(numbers["unmeasured_sessions"] or 0),
         planned_calls=_planned_calls(header, end),
         complete_calls=tally.complete_calls,
         failed_calls=dict(tally.failed_calls.most_common()),
@@ -174,6 +176,7 @@ def summarise(tally: Tally, readings: ScrapeEvidence, header: RunHeader, end: Ru
         backoff_s=round(tally.backoff_ns / NS_PER_S, 3),
         prompt_tokens=tally.prompt_tokens if tally.cache_reports else None,
         cached_tokens=tally.cached_tokens if tally.cache_reports else None,
+        has_complete=bool(numbers["complete_calls"]),
         elapsed_s=round(end.ended_ns / NS_PER_S, 3),
         cpu_s=round(end.cpu_ns / NS_PER_S, 3),
         loop_lag_p99_ms=None if lag_ns is None else round(lag_ns / NS_PER_MS, 3),
@@ -293,10 +296,14 @@ def _censored(summary: Summary) -> str:
 
 
 def _lateness(summary: Summary) -> str:
+    client = summary.client_lateness
+    measured = (
+        f"{_spread_text(client, p99=0.99)}, max {text_from_ms(client.max_ms)}"
+        if client.count
+        else "not known: no measured call was sent"
+    )
     return (
-        f"{_spread_text(summary.lateness, p50=0.5, p99=0.99)}; "
-        f"without connecting {_spread_text(summary.client_lateness, p99=0.99)}, "
-        f"max {text_from_ms(summary.client_lateness.max_ms)} "
+        f"{_spread_text(summary.lateness, p50=0.5, p99=0.99)}; without connecting {measured} "
         f"(bound {text_from_ms(summary.lateness_bound_ms)}); event loop p99 {text_from_ms(summary.loop_lag_p99_ms)}"
         + (f"; {summary.late_bodies} bodies built late" if summary.late_bodies else "")
         + (f"; {summary.stale_connections} stale connections" if summary.stale_connections else "")
@@ -305,7 +312,11 @@ def _lateness(summary: Summary) -> str:
 
 def _cached(summary: Summary) -> str:
     if not summary.prompt_tokens or summary.cached_tokens is None:
-        return "not reported by the endpoint"
+        return (
+            "not reported by the endpoint"
+            if summary.has_complete
+            else "not known: no measured call is complete"
+        )
     return (
         f"{ratio_text(summary.cached_tokens, summary.prompt_tokens)} of prompt tokens, as the endpoint reported "
         f"({summary.cached_tokens} of {summary.prompt_tokens})"

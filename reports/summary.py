@@ -3,11 +3,12 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from aitrace.doubts import Doubt, find_doubts, is_fine, verdict_line
+from aitrace.doubts import Doubt, find_doubts, is_fine, verdict_line, weighty_first
 from aitrace.results import RunEnd
 from reports.answers import Answers, Spread, answers_from_facts
 from reports.evidence import evidence_of
 from reports.metrics import METRICS
+from reports.reference_notes import reference_notes
 from reports.stats import Interval
 from reports.tables import Facts
 
@@ -37,7 +38,8 @@ class Report:
 def report_from_facts(facts: Facts) -> Report:
     """Compute and judge."""
     answers = answers_from_facts(facts)
-    return Report(facts=facts, answers=answers, doubts=find_doubts(evidence_of(facts, answers)))
+    doubts = (*find_doubts(evidence_of(facts, answers)), *reference_notes(facts))
+    return Report(facts=facts, answers=answers, doubts=weighty_first(doubts))
 
 
 def json_from_report(report: Report) -> dict[str, Any]:

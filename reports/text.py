@@ -56,7 +56,7 @@ _RUN_LINES = (
 )
 _ADMISSION_COLUMNS = ("", "calls", "refused at first", "95 % interval", "headers p50, ms")
 _LOST_COLUMNS = ("session", "turn", "why", "tries", "prefill tokens lost")
-_PART_COLUMNS = ("part", "all sessions, s", "share", "share of a session: p50", "p95")
+_PART_COLUMNS = ("part", "n", "complete sessions, s", "share", "share of a session: p50", "p95")
 _WORKER_COLUMNS = ("worker", "calls", "cached", "TTFT from sent: n", "p50, ms", "p95, ms")
 _LOST_ROWS = 5
 _ON_THE_PAGE = "Latency by turn, prompt size, tokens not cached and gap before is on the page and in --json."
@@ -77,6 +77,10 @@ def print_report(report: Report, console: Console) -> None:
     lost = lost_table(answers)
     if lost.rows:
         print_table(console, "Lost sessions", lost.of_columns(*_LOST_COLUMNS, rows=_LOST_ROWS))
+        left_out = int(answers.numbers["lost_sessions"] or 0) - _LOST_ROWS
+        if left_out > 0:
+            print_text(console, f"And {left_out:,} more: see the page and --json.", style="dim")
+            console.print()
     print_table(console, "Latency", spread_table(answers, _LATENCY))
     if answers.tables["latency_by_class"]:
         print_table(console, "", kind_table(answers, "latency_by_class", ("ttft_service", "itl")))
@@ -91,6 +95,8 @@ def print_report(report: Report, console: Console) -> None:
     parts = parts_table(answers, with_empty=False)
     if parts.rows:
         print_table(console, "What their time went into", parts.of_columns(*_PART_COLUMNS))
+    if not known and not parts.rows:
+        console.print()
     print_table(console, "Prefix cache", cache_table(answers))
     finding = gap_finding(report)
     gaps = None if finding is None else " ".join(filter(None, (finding, gap_scale(report))))

@@ -28,11 +28,16 @@ KIND_NAMES = {
 }
 """Kinds of calls by what came before them, see `reports.cache.metrics.KINDS`."""
 
+_PLURALS = ("calls", "gaps", "sessions", "tokens", "trees")
+"""Ends of units that are counted."""
+
 
 def text_from_value(value: float | None, unit: str) -> str:
     """A number with its unit; ratios without a unit are told by `text_from_ratio` instead."""
     if value is None:
         return NOT_KNOWN
+    if isinstance(value, int) and unit.endswith(_PLURALS):
+        return counted(value, unit.removesuffix("s"))
     number = f"{value:,}" if isinstance(value, int) else text_from_float(value)
     return f"{number} {unit}".rstrip()
 

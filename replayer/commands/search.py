@@ -11,7 +11,7 @@ import click
 import orjson
 
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, UsageError
-from aitrace.runstore import read_run, require_unused
+from aitrace.runstore import SEARCH_FILE, read_run, require_unused
 from aitrace.units import ns_from_duration, per_s_from_rate
 from replayer.commands.grouped import GroupedCommand
 from replayer.commands.replay import replay
@@ -31,7 +31,6 @@ from replayer.search.search_result import (
 )
 from replayer.search.slo import Condition, Finding, conditions_from_text, findings
 
-RESULT_FILE = "search.json"
 _STEP_TIME = "60s"
 _WARM_UP_SHARE = 0.25
 _ENDS = {"concurrency": ("1", "1024"), "rate": ("0.1/s", "100/s")}
@@ -241,7 +240,7 @@ def _kept(order: _Order, steps: Sequence[Step], bisection: Bisection, doubt: str
     )
     if steps:
         data = orjson.dumps(search_json(result), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        (order.output / RESULT_FILE).write_bytes(data)
+        (order.output / SEARCH_FILE).write_bytes(data)
     return result
 
 

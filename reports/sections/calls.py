@@ -45,7 +45,8 @@ def sizes_table(answers: Answers) -> Table:
     }
     return Table(
         caption="A session is complete if all its calls are, and lost if one of them was refused or failed, or was not "
-        "sent because of such a call.",
+        "sent because of such a call. Of one without a result calls are missing: the run was killed, or lines of its "
+        "files were lost.",
         columns=("", *groups),
         rows=tuple(
             (title, *(_count_text(answers.numbers, f"{fate}_{group}") for group in groups))

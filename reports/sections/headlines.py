@@ -60,6 +60,7 @@ def _cache(report: Report) -> tuple[Headline, ...]:
 def _admission(report: Report) -> tuple[Headline, ...]:
     numbers = report.answers.numbers
     waited_s = numbers["backoff_s"]
+    measured = (numbers["planned_sessions"] or 0) - (numbers["unmeasured_sessions"] or 0)
     return (
         Headline(
             name="tries refused",
@@ -70,7 +71,7 @@ def _admission(report: Report) -> tuple[Headline, ...]:
         ),
         Headline(
             name="lost sessions",
-            value=f"{numbers['lost_sessions']:,} of {numbers['planned_sessions']:,}",
+            value=f"{numbers['lost_sessions']:,} of {measured:,}",
             note=f"{text_from_value(numbers['lost_prefill_tokens'], 'prefill tokens')} lost with them",
         ),
     )

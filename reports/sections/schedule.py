@@ -59,7 +59,7 @@ def caps_sentence(answers: Answers) -> str:
     if not compared:
         return "No call waited for the end of just one call of its session, so no gap can be compared."
     if not capped:
-        return f"No cap cut any of {counted(compared, 'gap')}."
+        return f"No cap cut a gap (n = {compared:,})."
     return (
         f"Caps cut {capped:,} of {counted(compared, 'gap')} ({text_from_ratio(numbers['capped_gaps_ratio'])}), together by "
         f"{text_from_seconds(numbers['capped_gaps_s'])}."

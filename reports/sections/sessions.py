@@ -103,7 +103,7 @@ def parts_table(answers: Answers, *, with_empty: bool = True) -> Table:
         rows,
         {
             "part": "part",
-            "time_s": "all sessions, s",
+            "time_s": "complete sessions, s",
             "time_ratio": "share",
             "sessions": "n",
             "share_p50_ratio": "share of a session: p50",

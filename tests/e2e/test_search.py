@@ -187,6 +187,7 @@ def test_ways_are_played_with_the_same_plan_and_compared(tmp_path):
     ]
     assert [each["option"] for each in compared["differs"] if each["option"] == "identity"] == ["identity"]
     assert "differs: identity: native → none" in result.stdout
+    assert "Warning: the plan has" not in result.stderr
 
 
 def test_a_run_that_was_stopped_is_not_compared(tmp_path):
@@ -206,6 +207,9 @@ def test_a_run_that_was_stopped_is_not_compared(tmp_path):
     assert (process.returncode, out) == (1, b"")
     assert b"b/1 was stopped, and is left out of the comparison" in err
     assert b"not every way was played" in err
+    warning, first_run = err.find(b"Warning: the plan has 2 trees"), err.find(b"identity native")
+    assert 0 <= warning < first_run
+    assert b"--trees N with 5 or more" in err
 
 
 def test_dynamo_is_told_of_the_end_of_a_session_in_a_request_that_is_no_call(tmp_path):

@@ -40,6 +40,11 @@ def weights(**facts):
     return {doubt.name: doubt.weighs for doubt in judged(**facts)}
 
 
+def test_lost_sessions_are_set_against_those_that_are_measured():
+    (doubt,) = judged(planned_sessions=120, unmeasured_sessions=59, lost_sessions=61)
+    assert doubt.what == "61 of 61 sessions lost"
+
+
 def test_what_is_not_known_is_no_reason():
     assert judged() == ()
 
@@ -114,6 +119,31 @@ def test_what_is_not_known_is_no_reason():
 )
 def test_each_rule_has_its_bound_and_says_whether_it_weighs(facts, expected):
     assert weights(**facts) == expected
+
+
+CUT = make_run_end(cut_ns=1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        ({}, "the endpoint was not there"),
+        ({"end": CUT, "failed_tries": 1}, "the endpoint was not there"),
+        ({"end": CUT}, "the run was over before the first answer was"),
+        ({"end": make_run_end(interrupted=True)}, "the run was over before the first answer was"),
+        ({"end": None}, "the run was over before the first answer was"),
+        ({"end": CUT, "complete_warm_up_calls": 4}, "the warm-up left nothing to measure: 4 calls complete"),
+        ({"complete_warm_up_calls": 4, "failed_calls": 1, "failed_tries": 1}, "the endpoint was not there"),
+        ({"complete_warm_up_calls": 4, "refused_calls": 1, "failed_tries": 1}, "the endpoint was not there"),
+        ({"end": CUT, "complete_warm_up_calls": 4, "failed_tries": 1}, "the warm-up left nothing to measure"),
+    ],
+)
+def test_that_nothing_is_complete_has_the_cause_that_the_other_numbers_leave(facts, cause):
+    doubts_of = {doubt.name: doubt for doubt in judged(complete_calls=0, first_token_calls=0, **facts)}
+    doubt = doubts_of["nothing_complete"]
+    assert doubt.cause.startswith(cause)
+    assert doubt.what.endswith("after the warm-up") == ("warm-up" in cause)
+    assert ("--duration" in doubt.action) == (facts.get("end") == CUT and "endpoint" not in cause)
 
 
 def test_a_process_that_was_lost_weighs():

@@ -301,4 +301,22 @@ def test_a_directory_that_holds_runs_is_answered_with_one_of_them(tmp_path, run_
         (found / name / "run.json").write_bytes((run_dir / "run.json").read_bytes())
     with pytest.raises(InputError, match=r"run.json: no such file$") as caught:
         read_run(found)
-    assert caught.value.hint == f"the runs are inside of it: name one, as {found / 'step-02'}, and 1 more"
+    hint = f"the runs are inside of it: name one, as {found / 'step-02'}, and 1 more"
+    assert caught.value.hint == hint
+    (found / "search.json").touch()
+    with pytest.raises(InputError) as caught:
+        read_run(found)
+    assert caught.value.hint == f"{hint}; what the search found is in {found / 'search.json'}"
+
+
+def test_a_directory_of_ways_is_answered_with_the_command_that_compares_them(tmp_path, run_dir):
+    root = tmp_path / "ways"
+    for name in ("a/1", "a/2", "b/1"):
+        (root / name).mkdir(parents=True)
+        (root / name / "run.json").write_bytes((run_dir / "run.json").read_bytes())
+    with pytest.raises(InputError) as caught:
+        read_run(root)
+    assert caught.value.hint == (
+        f"the runs are inside of it: name one, as {root / 'b/1'}, and 2 more; set them side by side with "
+        f"aitrace compare {root / 'a'} {root / 'b'}"
+    )

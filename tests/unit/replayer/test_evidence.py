@@ -110,7 +110,15 @@ def test_a_run_of_some_size_counts_as_in_the_report(seed):
 
 
 def test_all_that_the_rules_need_beside_the_metrics_is_counted():
-    extra = {"first_token_calls", "tries", "unreachable_tries", "prime_calls", "failed_unmeasured_calls"}
+    extra = {
+        "first_token_calls",
+        "tries",
+        "unreachable_tries",
+        "prime_calls",
+        "failed_unmeasured_calls",
+        "failed_tries",
+        "complete_warm_up_calls",
+    }
     assert extra <= set(numbers_of([make_call_result()]))
 
 

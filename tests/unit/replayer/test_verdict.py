@@ -180,6 +180,17 @@ def test_a_target_that_reports_no_cache_is_said_to():
     assert "verdict   fine" in text
 
 
+def test_of_a_run_whose_warm_up_took_everything_neither_cache_nor_lateness_is_known():
+    """The warm-up's answer tells of the cache, and its lateness is told; what is measured has nothing."""
+    usage = Usage(input_tokens=1000, cache_read_tokens=500, output_tokens=100)
+    answered = make_call_result(phase="warm_up", usage=usage)
+    cut = make_call_result(1, session=1, unsent="duration", sent_ns=None)
+    text = "\n".join(summary_lines(summary_of(answered, cut, cut_ns=NS_PER_S), "run"))
+    assert "cached    not known: no measured call is complete" in text
+    assert "without connecting not known: no measured call was sent (bound 50 ms)" in text
+    assert "verdict   in doubt: no call was answered completely after the warm-up\n" in text
+
+
 def test_the_json_holds_the_same_facts():
     tries = tuple(Attempt(end_ns=9, error="refused", wait_ns=NS_PER_S) for _ in range(2))
     failed = make_call_result(index=1, session=1, error="cut", attempts=tries)
@@ -263,6 +274,13 @@ def test_a_session_that_was_lost_in_the_warm_up_is_in_no_count_of_sessions():
     summary = summary_of(*good(refused))
     assert (summary.lost_sessions, summary.unmeasured_sessions, summary.reasons) == (0, 1, ())
     assert "1 of 1 played to their end; 1 not measured (warm-up)" in "\n".join(summary_lines(summary, "run"))
+
+
+def test_lost_sessions_are_set_against_those_that_are_measured():
+    warm_up = make_call_result(index=0, phase="warm_up", error="refused")
+    summary = summary_of(*good(warm_up, make_call_result(index=1, session=1, error="cut")))
+    assert "1 of 1 session lost" in summary.reasons
+    assert "0 of 1 played to their end, 1 lost; 1 not measured" in "\n".join(summary_lines(summary, "run"))
 
 
 @pytest.mark.parametrize("reason", ["interrupted", "worker_lost"])

@@ -149,6 +149,24 @@ def test_a_run_without_a_complete_call_says_so_and_not_that_n_is_small(doubts_of
     assert names == {"nothing_complete", "unreachable", "errors", "lost_sessions"}
 
 
+REFUSED = Attempt(end_ns=0, error="refused", wait_ns=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({}, "the run was over before"),
+        ({"attempts": (REFUSED,)}, "the endpoint was not there, refused everything"),
+        ({"phase": "warm_up", "error": None}, "the warm-up left nothing to measure: 1 call complete"),
+        ({"phase": "prime", "error": None}, "the run was over before"),
+        ({"phase": "warm_up"}, "the run was over before"),
+    ],
+)
+def test_why_nothing_is_complete_is_told_by_what_else_was_sent(doubts_of, fields, cause):
+    call = make_call_result(0, **{"error": "client_abort", **fields})
+    assert doubts_of([call], end=make_run_end(cut_ns=1))["nothing_complete"].cause.startswith(cause)
+
+
 @pytest.mark.parametrize(("tokens", "doubted"), [(1049, False), (1051, True), (949, True)])
 def test_prompts_may_be_5_percent_off_plan(doubts_of, tokens, doubted):
     calls = good_calls(usage=Usage(input_tokens=tokens, cache_read_tokens=0, output_tokens=100))

@@ -37,6 +37,19 @@ def test_the_headline_tells_of_refusals_that_a_later_try_made_good(report_of):
     assert told["tries refused"] == ("2 of 4", "0 of 2 calls given up · 0 failed otherwise · 2 ns in backoff")
 
 
+def test_lost_sessions_are_set_against_those_without_a_call_in_the_warm_up(report_of):
+    lost = {"error": "refused", "status": 503, "first_token_ns": None}
+    calls = [
+        make_call_result(0, phase="warm_up", **lost),
+        make_call_result(1, session=1, root=1, **lost),
+        make_call_result(2, session=2, root=2),
+    ]
+    report = report_of(calls, planned_sessions=3)
+    assert {h.name: h.value for h in headlines(report)}["lost sessions"] == "1 of 2"
+    (doubt,) = (doubt for doubt in report.doubts if doubt.name == "lost_sessions")
+    assert doubt.what == "1 of 2 sessions lost"
+
+
 def test_of_few_calls_the_headline_gives_the_largest_value(report_of):
     assert headlines(report_of([make_call_result()]))[0].note == "max 250 ms · n = 1"
 

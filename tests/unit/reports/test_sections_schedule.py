@@ -25,7 +25,7 @@ def test_what_caps_cut_is_told_in_a_sentence(report_of):
     assert (
         caps_sentence(capped(report_of, gap_s=1).answers) == "Caps cut 1 of 1 gap (100.0 %), together by 3 s."
     )
-    assert caps_sentence(capped(report_of, gap_s=4).answers) == "No cap cut any of 1 gap."
+    assert caps_sentence(capped(report_of, gap_s=4).answers) == "No cap cut a gap (n = 1)."
     assert caps_sentence(report_of([make_call_result()]).answers).startswith("Without the trace")
 
 

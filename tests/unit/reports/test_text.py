@@ -135,3 +135,23 @@ def test_what_a_trial_of_the_client_said_is_told(printed):
         text.split()
     )
     assert "in that trial" not in printed([make_call_result()])
+
+
+@pytest.mark.parametrize(("count", "told"), [(5, False), (6, True)])
+def test_lost_sessions_that_are_left_out_are_counted(printed, count, told):
+    out = printed([make_call_result(i, session=i, error="refused", status=429) for i in range(count)])
+    assert ("And 1 more: see the page and --json." in out) == told
+
+
+def test_the_time_of_sessions_says_how_many_there_were_of_it(printed):
+    lost = make_call_result(9, session=9, error="refused", status=429)
+    out = printed([*(make_call_result(i, session=i) for i in range(3)), lost])
+    row = next(line for line in out.splitlines() if line.startswith(" to the first token"))
+    assert row.split()[4] == "3"
+    assert "complete sessions, s" in out
+
+
+def test_the_prefix_cache_stands_apart_though_no_session_is_complete(printed):
+    assert "\n\nPrefix cache" in printed([make_call_result(0, error="timeout")])
+    assert "\n\nPrefix cache" in printed([make_call_result(0)])
+    assert "\n\n\n" not in printed([make_call_result(0)])

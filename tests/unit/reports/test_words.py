@@ -36,6 +36,13 @@ def test_one_has_no_plural():
     )
 
 
+def test_a_count_of_one_has_no_plural_in_its_unit():
+    assert [text_from_value(count, "calls") for count in (0, 1, 2)] == ["0 calls", "1 call", "2 calls"]
+    assert [text_from_value(1, unit) for unit in ("prefill tokens", "ms", "tokens/s", "")] == [
+        "1 prefill token", "1 ms", "1 tokens/s", "1",
+    ]  # fmt: skip
+
+
 def test_ratios_are_percent():
     assert text_from_ratio(0.1234) == "12.3 %"
     assert text_from_ratio(None) == "–"
