@@ -98,6 +98,10 @@ class CallColumns:
     after_cause: Codes
     """Place in `GAP_CAUSES`, one entry for each dependency."""
 
+    def waiting(self) -> Integers:
+        """Call that waits, one entry for each dependency."""
+        return np.repeat(np.arange(len(self.session)), np.diff(self.after_first))
+
     def added(self, call: int) -> list[int]:
         """Segments that the prompt of a call adds."""
         added: list[int] = self.add[self.add_first[call] : self.add_first[call + 1]].tolist()

@@ -229,7 +229,7 @@ def _due_ns(earlier: Sequence[BriefCall], after: Sequence[BriefWait], offset_ns:
 def _plain_calls(columns: CallColumns) -> npt.NDArray[np.bool_]:
     """Whether each call may be in a plain tree."""
     is_plain: npt.NDArray[np.bool_] = (columns.retry_of == NOT_KNOWN) & (columns.call_class != _COUNT_TOKENS)
-    waiting = np.repeat(np.arange(len(is_plain)), np.diff(columns.after_first))
+    waiting = columns.waiting()
     is_dispatch = columns.after_trigger == _DISPATCH
     by_tools = (
         (columns.after_cause == _TOOL)

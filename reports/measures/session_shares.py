@@ -114,9 +114,9 @@ def _gap_ns(facts: Facts, calls: pl.DataFrame) -> pl.Expr:
 def _waits_for_agents(trace: Trace) -> npt.NDArray[np.bool_]:
     """Of each call of a trace, whether it waits for a call of another session."""
     columns = call_columns(trace)
-    owner = np.repeat(np.arange(columns.session.size), np.diff(columns.after_first))
-    is_other = columns.session[columns.after_call] != columns.session[owner]
-    return np.bincount(owner[is_other], minlength=columns.session.size) > 0
+    waiting = columns.waiting()
+    is_other = columns.session[columns.after_call] != columns.session[waiting]
+    return np.bincount(waiting[is_other], minlength=columns.session.size) > 0
 
 
 @once_per_run

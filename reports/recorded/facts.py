@@ -147,7 +147,7 @@ def _gaps_frame(columns: CallColumns) -> pl.DataFrame:
     """Of each call that waited for an end, the shortest gap: it belongs to what ended last."""
     waits = pl.DataFrame(
         {
-            "call": np.repeat(np.arange(len(columns.session)), np.diff(columns.after_first)),
+            "call": columns.waiting(),
             "waited_call": columns.after_call,
             "gap_ns": columns.after_gap_ns,
             "gap_relation": np.array(RELATIONS)[columns.after_relation],
