@@ -1,4 +1,4 @@
-"""Pure: the one definition of a quantile: an observed value, nothing interpolated, and how many values it needs."""
+"""Pure: the one definition of a quantile: an observed value, nothing interpolated, and what a sample needs to tell."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -6,6 +6,9 @@ from typing import TypeVar
 
 _Value = TypeVar("_Value", int, float)
 _VALUES_ABOVE = 2
+
+MIN_CLUSTERS = 5
+"""Fewer sessions, or trees, than this give no interval: resampling them says little about those not seen."""
 
 
 def min_count(ratio: float) -> int:

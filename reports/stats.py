@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aitrace.quantiles import min_count
+from aitrace.quantiles import MIN_CLUSTERS, min_count
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
-MIN_CLUSTERS = 5
-"""Fewer sessions than this give no interval: resampling them says little about sessions not seen."""
 _Z95 = 1.959964
 _CELLS_PER_CHUNK = 4_000_000
 _BIN_VALUES = 64

@@ -11,13 +11,14 @@ import click
 from click.core import ParameterSource
 
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, UsageError
+from aitrace.quantiles import MIN_CLUSTERS
 from aitrace.runstore import require_unused
 from aitrace.units import counted
 from replayer.commands.load_options import hints_from_file
 from replayer.identity.identity_names import IDENTITY_NAMES
 from replayer.retry import RETRY_NAMES
 from replayer.search.child_runs import ChildEnd, ChildRuns, arguments_of, show_comparison
-from replayer.search.ways import COMPARABLE_TREES, Ways, turns, ways_from_text
+from replayer.search.ways import Ways, turns, ways_from_text
 
 _OFF = "off"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -96,10 +97,10 @@ def _check(ways: Ways, params: dict[str, Any]) -> None:
 
 
 def _warn_of_few(trees: int) -> None:
-    if trees < COMPARABLE_TREES:
+    if trees < MIN_CLUSTERS:
         _say(
-            f"Warning: the plan has {counted(trees, 'tree')}, {COMPARABLE_TREES} are needed to tell a difference: "
-            f"give --trees N with {COMPARABLE_TREES} or more"
+            f"Warning: the plan has {counted(trees, 'tree')}, {MIN_CLUSTERS} are needed to tell a difference: "
+            f"give --trees N with {MIN_CLUSTERS} or more"
         )
 
 

@@ -13,9 +13,6 @@ from aitrace.errors import UsageError
 
 WayOption = Literal["identity", "hints", "retries"]
 
-COMPARABLE_TREES = 5
-"""Trees that a comparison needs at least, `MIN_CLUSTERS` of the reports: with fewer it cannot tell a difference."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:

@@ -1,9 +1,8 @@
 """Pure: whether the prefix survives the gap before a call, in sentences."""
 
-from aitrace.quantiles import min_count
+from aitrace.quantiles import MIN_CLUSTERS, min_count
 from reports.cache.metrics import GAP_EDGES_S
 from reports.metric import Row
-from reports.stats import MIN_CLUSTERS
 from reports.summary import Report
 from reports.words import counted, text_from_ratio, text_from_seconds
 

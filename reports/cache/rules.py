@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from reports.stats import MIN_CLUSTERS, Floats, Ints
+from aitrace.quantiles import MIN_CLUSTERS
+from reports.stats import Floats, Ints
 
 MIN_SCORE = 0.8
 """Balanced accuracy from which on a rule explains the losses."""

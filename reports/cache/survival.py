@@ -9,13 +9,14 @@ time, and where one of them carries the same prefix it is less. The prefix survi
 import numpy as np
 import polars as pl
 
+from aitrace.quantiles import MIN_CLUSTERS
 from aitrace.units import NS_PER_S
 from reports.buckets import buckets_of, is_inside
 from reports.cache.losses import losses
 from reports.cache.metrics import CONTINUING, KIND_OF_CALL
 from reports.cache.pieces import run_reuse
 from reports.metric import Metric, Number, Row, defined, ratio
-from reports.stats import MIN_CLUSTERS, Interval, wilson
+from reports.stats import Interval, wilson
 from reports.tables import Facts, once_per_run
 
 SURVIVED_RATIO = 0.9

@@ -9,6 +9,7 @@ import orjson
 
 from aitrace.commands.output import write_text_file
 from aitrace.errors import EXIT_IN_DOUBT, EXIT_OK, InputError, UsageError
+from aitrace.quantiles import MIN_CLUSTERS
 from aitrace.runstore import TRACE_FILE
 from aitrace.units import counted
 
@@ -177,8 +178,6 @@ def _check_traces(ways: "Sequence[Way]", *, any_plan: bool) -> None:
 
 
 def _warn_of_few_trees(comparison: "Comparison") -> None:
-    from reports.stats import MIN_CLUSTERS  # noqa: PLC0415 - polars only when needed
-
     trees = comparison.matched.trees
     if trees < MIN_CLUSTERS:
         click.echo(

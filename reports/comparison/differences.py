@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from aitrace.quantiles import min_count
+from aitrace.quantiles import MIN_CLUSTERS, min_count
 from aitrace.units import counted
 from reports.comparison.intervals import (
     Effect,
@@ -32,7 +32,7 @@ from reports.comparison.intervals import (
 )
 from reports.comparison.matched import LevelRows, Matched
 from reports.comparison.measures import QUANTILES, Measure, Statistic
-from reports.stats import MIN_CLUSTERS, Floats, Ints, Weights, drawn_quantiles, quantile
+from reports.stats import Floats, Ints, Weights, drawn_quantiles, quantile
 
 DEFAULT_FLOOR_RATIO = 0.03
 """Noise floor of relative differences of one run each."""

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from aitrace.doubts import Doubt, weighty_first
-from aitrace.quantiles import min_count
+from aitrace.quantiles import MIN_CLUSTERS, min_count
 from aitrace.units import NS_PER_MS, NS_PER_S, counted, ratio_text, text_from_seconds
 from reports.recorded.answers import Answers
-from reports.stats import MIN_CLUSTERS
 
 MISSING_BOUND_RATIO = 0.05
 """Share of complete calls that may come without their end, or without usage."""

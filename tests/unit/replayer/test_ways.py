@@ -1,8 +1,9 @@
 import pytest
 
 from aitrace.errors import UsageError
-from replayer.search.ways import COMPARABLE_TREES, Ways, turns, ways_from_text
-from reports.stats import MIN_CLUSTERS
+from aitrace.quantiles import MIN_CLUSTERS
+from replayer.commands.ways import _warn_of_few
+from replayer.search.ways import Ways, turns, ways_from_text
 
 
 def test_ways_are_values_of_one_option():
@@ -23,5 +24,8 @@ def test_every_other_repeat_is_played_backwards():
     assert turns(3, 1) == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_as_few_trees_are_warned_of_as_a_comparison_refuses():
-    assert COMPARABLE_TREES == MIN_CLUSTERS
+def test_as_few_trees_are_warned_of_as_a_comparison_refuses(capsys):
+    _warn_of_few(MIN_CLUSTERS)
+    assert capsys.readouterr().err == ""
+    _warn_of_few(MIN_CLUSTERS - 1)
+    assert f"has {MIN_CLUSTERS - 1} trees, {MIN_CLUSTERS} are needed" in capsys.readouterr().err
